@@ -1,0 +1,85 @@
+"""The comparison, put together: problems, engines, probes and methods into one run. Used by the stage and the command.
+
+Says which pieces meet; it measures nothing itself (runner.py) and defines no metric (metrics.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from semspec import decoding, engine
+from semspec.bench import runner
+from semspec.config import Settings
+from semspec.errors import UserError
+from semspec.files import sha256
+from semspec.problems import dataset_id, load
+
+ROLES = ("draft", "target")
+
+
+def load_probes(root: Path) -> dict[str, Any]:
+    """{role: Probe} of the project; `UserError` when the pipeline has not trained them."""
+    from semspec.probe import Probe
+
+    for role in ROLES:
+        if not (root / "data/probes" / role / "config.json").exists():
+            raise UserError(f"data/probes/{role} holds no trained probe; run `semspec run` first")
+    return {role: Probe.load(root / "data/probes" / role) for role in ROLES}
+
+
+def _identity(root: Path, methods: list[str]) -> str:
+    """A hash of the probes in use: a resumed run never mixes answers of different probes."""
+    if not decoding.NEEDS_PROBES & set(methods):
+        return ""
+    files = [
+        root / "data/probes" / role / name for role in ROLES for name in ("config.json", "probe.safetensors")
+    ]
+    return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
+
+
+def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
+    """A progress bar that says what was answered last."""
+    from tqdm import tqdm
+
+    bar = tqdm(total=total, desc="bench", unit="answer", file=sys.stderr)
+
+    def tick(done: int, of: int, row: dict[str, Any]) -> None:
+        bar.set_postfix_str(
+            f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s"
+        )
+        bar.update(done - bar.n)
+        if done == of:
+            bar.close()
+
+    return tick
+
+
+def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = None) -> dict[str, Any]:
+    """Run `settings.bench` and write its files into `out`; returns the summary."""
+    chosen = settings.bench
+    problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
+    names = list(dict.fromkeys(chosen.methods))
+    probes = load_probes(root) if decoding.NEEDS_PROBES & set(names) else {}
+    trust = settings.models.trust_remote_code
+    target = engine.load(settings.models.target, settings.engine, trust)
+    draft = engine.load(settings.models.draft, settings.engine, trust) if set(names) - {"target"} else None
+    methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
+    return runner.run(
+        settings,
+        methods,
+        problems,
+        out,
+        _bar(len(problems) * len(names)),
+        identity=_identity(root, names),
+        provenance={
+            "dataset": chosen.dataset,
+            "dataset_sha256": dataset_id(problems),
+            "draft": settings.models.draft,
+            "target": settings.models.target,
+            "weights": settings.engine.weights,
+        },
+    )

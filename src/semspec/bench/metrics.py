@@ -1,0 +1,192 @@
+"""The metrics of a comparison, each defined once: rows of results.jsonl in, one summary per method out.
+
+`METRICS` holds the name, the wording and the printed form of every metric; reports and the terminal print
+these and
+define nothing themselves. Knows the fields of a row, not how a method produced them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semspec.bench.statistics import interval
+
+BASE = "target"  # speed-up and quality difference are measured against this method
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric's key in summary.json, its column title, its definition, and how one value is printed."""
+
+    key: str
+    title: str
+    definition: str
+    show: Callable[[float], str]
+
+    @property
+    def ci(self) -> str:
+        """Key of its 95% interval (not every metric has one)."""
+        return f"{self.key}_ci"
+
+    def text(self, summary: Mapping[str, Any]) -> str:
+        """The value with its interval, or a dash where it is not defined."""
+        value = summary.get(self.key)
+        if value is None:
+            return "–"
+        low, high = (self.show(v).rstrip("x%") for v in summary.get(self.ci) or (0.0, 0.0))
+        return self.show(value) + (f" [{low}, {high}]" if summary.get(self.ci) else "")
+
+
+def _points(x: float) -> str:
+    text = f"{100 * x:+.0f}"
+    return "0" if text in ("+0", "-0") else text
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.0f}%"
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "pass_at_1",
+        "Pass@1",
+        "Share of problems whose final answer is graded right (mean over repeats); 95% interval by bootstrap "
+        "over problems.",
+        _percent,
+    ),
+    Metric(
+        "pass_at_1_diff",
+        "Pass@1 vs target (points)",
+        "Pass@1 minus the target's on the same problems, in percentage points; paired bootstrap.",
+        _points,
+    ),
+    Metric(
+        "latency_s",
+        "Latency (s)",
+        "Mean wall seconds per problem: drafting, verifying and scoring; loading and warm-up left out.",
+        lambda x: f"{x:.2f}",
+    ),
+    Metric(
+        "tps",
+        "Tokens/s",
+        "Output tokens of all problems, counted with the target's tokenizer, over their wall seconds.",
+        lambda x: f"{x:.1f}",
+    ),
+    Metric(
+        "speedup",
+        "Speed-up",
+        "Mean over problems of latency(target) / latency(method), paired on the problem, same token budget; "
+        "paired bootstrap over problems.",
+        lambda x: f"{x:.2f}x",
+    ),
+    Metric("target_ratio", "Target ratio", "Share of output tokens that the target wrote.", _percent),
+    Metric(
+        "acceptance_rate",
+        "Acceptance rate (steps)",
+        "Accepted draft steps over offered draft steps.",
+        _percent,
+    ),
+    Metric(
+        "acceptance_length",
+        "Acceptance length (tokens)",
+        "Mean accepted draft tokens per verification; the target's own tokens are not added.",
+        lambda x: f"{x:.1f}",
+    ),
+    Metric(
+        "discarded_tokens",
+        "Discarded tokens",
+        "Mean draft tokens thrown away per problem.",
+        lambda x: f"{x:.1f}",
+    ),
+    Metric(
+        "verifier_tokens",
+        "Verifier tokens",
+        "Mean tokens per problem that the target read to verify or score.",
+        lambda x: f"{x:.1f}",
+    ),
+    Metric("truncated", "Cut off", "Share of answers that ended at the token budget.", _percent),
+    Metric("n", "Problems", "Number of problems.", lambda x: f"{x:.0f}"),
+)
+BY_KEY = {m.key: m for m in METRICS}
+
+
+def _per_problem(rows: Sequence[Row], field: str) -> dict[str, float]:
+    """{problem id: mean of `field` over the problem's repeats}, in the order of the rows."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        values.setdefault(str(row["id"]), []).append(float(row[field]))
+    return {k: float(np.mean(v)) for k, v in values.items()}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _total(rows: Sequence[Row], field: str) -> float:
+    return float(sum(row.get(field) or 0 for row in rows))
+
+
+def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
+    """Metrics of one method that need no other method."""
+    correct = list(_per_problem(rows, "correct").values())
+    latency = list(_per_problem(rows, "latency_s").values())
+    output = _total(rows, "output_tokens")
+    return {
+        "pass_at_1": float(np.mean(correct)),
+        "pass_at_1_ci": list(interval(correct, resamples, seed)),
+        "latency_s": float(np.mean(latency)),
+        "latency_s_ci": list(interval(latency, resamples, seed)),
+        "tps": _share(output, _total(rows, "latency_s")),
+        "target_ratio": _share(_total(rows, "target_tokens"), output),
+        "acceptance_rate": _share(_total(rows, "accepted"), _total(rows, "offered")),
+        "acceptance_length": _share(_total(rows, "accepted_tokens"), _total(rows, "verifications")),
+        "discarded_tokens": _total(rows, "discarded_tokens") / len(rows),
+        "verifier_tokens": _total(rows, "verifier_tokens") / len(rows),
+        "truncated": sum(row["finish_reason"] == "length" for row in rows) / len(rows),
+        "n": len(correct),
+    }
+
+
+def _against(rows: Sequence[Row], base: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
+    """Speed-up and difference in Pass@1 against `base`, over the problems that both have; else null."""
+    out: dict[str, Any] = dict.fromkeys(("speedup", "speedup_ci", "pass_at_1_diff", "pass_at_1_diff_ci"))
+    mine, theirs = _per_problem(rows, "latency_s"), _per_problem(base, "latency_s")
+    shared = [k for k in mine if k in theirs]
+    if not shared:
+        return out
+    right, base_right = _per_problem(rows, "correct"), _per_problem(base, "correct")
+    ratio = [theirs[k] / max(mine[k], 1e-9) for k in shared]
+    diff = [right[k] - base_right[k] for k in shared]
+    return {
+        "speedup": float(np.mean(ratio)),
+        "speedup_ci": list(interval(ratio, resamples, seed)),
+        "pass_at_1_diff": float(np.mean(diff)),
+        "pass_at_1_diff_ci": list(interval(diff, resamples, seed)),
+    }
+
+
+def order(names: Sequence[str]) -> list[str]:
+    """Methods as they are printed: target, draft, then the rest as given."""
+    first = [n for n in (BASE, "draft") if n in names]
+    return first + [n for n in names if n not in first]
+
+
+def summarize(rows: Sequence[Row], resamples: int = 2000, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """{method: its metrics} from rows of results.jsonl, methods in the order in which the rows name them.
+
+    Values that are not defined (an acceptance rate where nothing was offered, a speed-up without the target)
+    are null.
+    """
+    by_method: dict[str, list[Row]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], []).append(row)
+    base = by_method.get(BASE, [])
+    return {
+        name: _alone(own, resamples, seed) | _against(own, base, resamples, seed)
+        for name, own in by_method.items()
+    }

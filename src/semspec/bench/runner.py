@@ -1,0 +1,223 @@
+"""Runs methods on problems and writes one row per answer.
+
+Methods take turns on each problem, so that a machine whose load drifts slows all of them alike; the first,
+cold answer of each method is thrown away. Every row is on disk as soon as it exists, and a run that was
+killed goes on where it stopped. Knows the interface of a method, not how any method works.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semspec.bench.metrics import summarize
+from semspec.errors import UserError
+from semspec.files import write_json, write_jsonl
+
+if TYPE_CHECKING:
+    from semspec.config import Settings
+    from semspec.decoding.base import Answer, Method
+    from semspec.problems import Problem
+
+Progress = Callable[[int, int, dict[str, Any]], None]  # answers done, answers in all, the row just written
+Grader = Callable[[str, str], Any]
+
+PARTIAL = "results.partial.jsonl"
+WARM_UP = "What is 1 + 1?"
+_TIMES = ("latency_s",)  # the fields that differ between two equal runs
+_BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
+
+
+def answer_seed(seed: int, problem_id: str, method: str, repeat: int = 0) -> int:
+    """A seed in [0, 2**31) made from the run's seed, the problem, the method and the repeat alone."""
+    key = json.dumps([seed, problem_id, method, repeat]).encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
+
+
+def settings_key(settings: Settings, identity: str = "") -> str:
+    """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
+    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking"})
+    data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
+    data["identity"] = identity
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    """`value` with NaN and infinities replaced by null: neither is JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def make_row(
+    problem: Problem,
+    method: str,
+    answer: Answer,
+    grade: Any,
+    *,
+    index: int,
+    repeat: int,
+    seed: int,
+    prompt: str,
+) -> dict[str, Any]:
+    """One line of results.jsonl. `problem` in it is the problem's place in the set, from 0."""
+    return _finite(
+        {
+            "id": str(problem.id),
+            "problem": index,
+            "repeat": repeat,
+            "method": method,
+            "question": problem.question,
+            "output": answer.text,
+            "answer": grade.answer,
+            "gold": problem.answer,
+            "correct": bool(grade.correct),
+            "latency_s": answer.seconds,
+            "output_tokens": answer.output_tokens,
+            "target_tokens": answer.target_tokens,
+            "draft_tokens": answer.draft_tokens,
+            "discarded_tokens": answer.discarded_tokens,
+            "verifier_tokens": answer.verifier_tokens,
+            "offered": answer.offered,
+            "accepted": answer.accepted,
+            "accepted_tokens": answer.accepted_tokens,
+            "verifications": answer.verifications,
+            "steps": len(answer.trace),
+            "seed": seed,
+            "finish_reason": answer.finish_reason,
+            "prompt_sha256": prompt,
+            "trace": [asdict(step) for step in answer.trace],
+        }
+    )
+
+
+def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a row that two equal runs share: no seconds, the trace's included."""
+    kept = {k: v for k, v in row.items() if k not in _TIMES}
+    kept["trace"] = [{k: v for k, v in step.items() if k != "seconds"} for step in row["trace"]]
+    return kept
+
+
+def _recover(path: Path, key: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Rows of a killed run that still hold; the file, whose last line may be torn, is cut down to them."""
+    done = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            try:
+                entry = json.loads(line)
+                row = entry["row"]
+                if entry["key"] == key:
+                    done[entry["asked"], row["method"], row["repeat"]] = row
+            except (ValueError, KeyError, TypeError):
+                continue
+        write_jsonl(path, [{"key": key, "asked": k[0], "row": row} for k, row in done.items()])
+    return done
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class _WarmEnough(Exception):
+    """Ends a warm-up from within `on_step`."""
+
+
+def _warm_up(method: Method) -> None:
+    """Let a method write one step of a small answer, counted nowhere: the first pass pays for lazy set-up."""
+
+    def stop(step: Any) -> None:
+        raise _WarmEnough
+
+    with suppress(_WarmEnough):
+        method.answer(WARM_UP, seed=0, on_step=stop)
+
+
+def run(
+    settings: Settings,
+    methods: Mapping[str, Method],
+    problems: Sequence[Problem],
+    out: Path,
+    progress: Progress | None = None,
+    *,
+    repeats: int = 1,
+    identity: str = "",
+    grade: Grader | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Answer every problem with every method; write results.jsonl, graded.jsonl and summary.json into `out`.
+
+    identity: anything else an answer depends on (a hash of the probes), so that a resumed run mixes nothing.
+    grade: (output, gold) -> Grade; `semspec.problems.grade` when absent.
+    provenance: more entries for the summary's provenance (dataset, its hash).
+    Returns the summary. An error of a method is not caught: rows written so far are kept for the next run.
+    """
+    from semspec.provenance import collect
+
+    if grade is None:
+        from semspec import problems as package
+
+        grade = package.grade
+    ids = [str(p.id) for p in problems]
+    twice = sorted({i for i in ids if ids.count(i) > 1})
+    if twice:
+        raise UserError(
+            f"problem id {twice[0]!r} comes twice in the problem set; give every problem its own id"
+        )
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    key, partial = settings_key(settings, identity), out / PARTIAL
+    done = _recover(partial, key)
+    asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
+    plan = [(i, r, name) for i in range(len(problems)) for r in range(repeats) for name in methods]
+
+    rows: list[dict[str, Any]] = []
+    warm: set[str] = set()
+    with partial.open("a", encoding="utf-8") as file:
+        for index, repeat, name in plan:
+            problem = problems[index]
+            known = done.get((asked[index], name, repeat))
+            if known is not None:
+                row = known | {"problem": index}
+            else:
+                if name not in warm:
+                    _warm_up(methods[name])
+                    warm.add(name)
+                seed = answer_seed(settings.seed, str(problem.id), name, repeat)
+                prompt = _sha256(settings.text.system, problem.question)
+                answer = methods[name].answer(problem.question, seed=seed)
+                row = make_row(
+                    problem,
+                    name,
+                    answer,
+                    grade(answer.text, problem.answer),
+                    index=index,
+                    repeat=repeat,
+                    seed=seed,
+                    prompt=prompt,
+                )
+                entry = {"key": key, "asked": asked[index], "row": row}
+                file.write(json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n")
+                file.flush()
+            rows.append(row)
+            if progress is not None:
+                progress(len(rows), len(plan), row)
+
+    summary = {
+        "methods": summarize(rows, settings.bench.bootstrap, settings.seed),
+        "provenance": collect(settings, **(provenance or {})),
+    }
+    write_jsonl(out / "results.jsonl", rows)
+    write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
+    write_json(out / "summary.json", summary)
+    partial.unlink()
+    return summary

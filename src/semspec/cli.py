@@ -1,0 +1,200 @@
+"""The command line: verbs, their flags, and exit codes. Nothing heavy is imported until a verb runs.
+
+Exit codes: 0 done; 2 the user's mistake (one `error:` line on stderr); 1 anything else; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from semspec import config
+from semspec.errors import UserError
+
+STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "report")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one `error:` line and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}; see `{self.prog} --help`", file=sys.stderr)
+        sys.exit(2)
+
+
+def _overridden(args: argparse.Namespace, **more: Any) -> config.Settings:
+    """params.yaml with the `--set` values and the given `section.name` values on top, in memory only."""
+    data = config.load(".").model_dump()
+    for dotted, value in [*map(config.parse_override, getattr(args, "set", [])), *more.items()]:
+        if value is not None:
+            config.put(data, dotted, value)
+    return config.validate(data, "the command line")
+
+
+def run(args: argparse.Namespace) -> int:
+    from semspec.pipeline import run_pipeline
+
+    return run_pipeline(Path("."), args.profile, args.set)
+
+
+def stage(args: argparse.Namespace) -> int:
+    from semspec.stages import STAGES
+
+    settings = config.load(".")
+    STAGES[args.name](settings, Path("."))
+    if args.name == "report":  # the last stage: a plain `dvc repro` is tracked too
+        from semspec.pipeline import quiet
+        from semspec.tracking import log_run
+
+        quiet(Path("."))
+        log_run(Path(".").resolve(), settings)
+    return 0
+
+
+def models(args: argparse.Namespace) -> int:
+    from semspec.models import CATALOGUE, ensure, installed, pull, verify
+
+    if args.action == "list":
+        rows = [
+            {"name": e.name, "installed": installed(e.name), "license": e.license, "description": e.description}
+            for e in CATALOGUE.values()
+        ]
+        if args.json:
+            print(json.dumps(rows))
+        else:
+            for row in rows:
+                print(f"{'*' if row['installed'] else ' '} {row['name']:32}{row['license']:12}{row['description']}")
+            print("* = on this machine. Any hub id (org/name) or local folder works too.")
+        return 0
+    names = list(dict.fromkeys(args.names)) or _models_of_params()
+    if args.action == "pull":
+        for name in names:
+            print(f"{name}: {pull([name])[0] if name in CATALOGUE else ensure(name)}")
+    else:
+        for name in names:
+            verify(name)
+            print(f"{name}: verified")
+    return 0
+
+
+def _models_of_params() -> list[str]:
+    chosen = config.load(".").models
+    return [chosen.encoder, chosen.draft, chosen.target]
+
+
+def solve(args: argparse.Namespace) -> int:
+    from semspec.solve import solve as answer
+
+    settings = _overridden(args, seed=args.seed)
+    return answer(args.question, settings, Path("."), args.method, args.json)
+
+
+def bench(args: argparse.Namespace) -> int:
+    methods = [m.strip() for m in args.methods.split(",") if m.strip()] if args.methods else None
+    settings = _overridden(
+        args,
+        seed=args.seed,
+        **{"bench.methods": methods, "bench.dataset": args.dataset, "bench.limit": args.limit},
+    )
+    from semspec.bench.command import bench as compare
+
+    out = Path(args.out)
+    summary = compare(settings, Path("."), out, Path(args.data_dir) if args.data_dir else None)
+    if args.json:
+        print(json.dumps(summary, sort_keys=True))
+        return 0
+    from rich.console import Console
+
+    from semspec.report.tables import render_table
+
+    Console().print(render_table(summary))
+    print(f"results  {out / 'results.jsonl'}\nsummary  {out / 'summary.json'}")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    from semspec.report import build
+
+    print(build(config.load("."), Path(".")))
+    return 0
+
+
+def doctor(args: argparse.Namespace) -> int:
+    from semspec.doctor import examine
+
+    return examine(Path("."), args.json)
+
+
+def parser() -> Parser:
+    top = Parser(prog="semspec", description="Semantic speculative decoding: probes, labels, comparison.")
+    top.add_argument("--version", action="version", version=f"semspec {version('semspec')}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+
+    def verb(name: str, does: Any, text: str) -> Parser:
+        p: Parser = verbs.add_parser(name, help=text, description=text)
+        p.set_defaults(does=does)
+        return p
+
+    def settable(p: Parser) -> None:
+        p.add_argument(
+            "--set", action="append", default=[], metavar="a.b=c", help="change one parameter; may be repeated"
+        )
+
+    p = verb("run", run, "the whole pipeline as a Prefect flow; ends with the results table and the paths")
+    p.add_argument("--profile", help=f"merge a profile into params.yaml first: {', '.join(config.profiles())}")
+    settable(p)
+
+    p = verb("stage", stage, "one stage of the pipeline; what dvc.yaml calls")
+    p.add_argument("name", choices=STAGE_NAMES)
+
+    p = verb("models", models, "list, fetch or verify the models")
+    p.add_argument("action", choices=("list", "pull", "verify"))
+    p.add_argument("names", nargs="*", help="default: the models of params.yaml")
+    p.add_argument("--json", action="store_true", help="(list) machine-readable")
+
+    p = verb("solve", solve, "one answer, live, each step marked with its author, p, q and verdict")
+    p.add_argument("question")
+    p.add_argument("--method", default="semantic", help="target, draft or semantic (default)")
+    p.add_argument("--seed", type=int)
+    p.add_argument("--json", action="store_true", help="one JSON object")
+    settable(p)
+
+    p = verb("bench", bench, "compare methods on a problem set; writes results.jsonl and summary.json")
+    p.add_argument("--methods", help="comma-separated, such as target,draft,semantic")
+    p.add_argument("--dataset", help="gsm_symbolic, gsm8k, math500, or FILE.jsonl (id, question, answer a line)")
+    p.add_argument("--data-dir", help="read gsm8k / math500 from this folder instead of the hub")
+    p.add_argument("--limit", type=int, help="number of problems")
+    p.add_argument("--seed", type=int)
+    p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
+    p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    settable(p)
+
+    verb("report", report, "write results/report from what the stages have left")
+    p = verb("doctor", doctor, "check this machine, the models and the project folder")
+    p.add_argument("--json", action="store_true")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `semspec` command."""
+    args = parser().parse_args(argv)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        code = args.does(args)
+        sys.stdout.flush()
+        return int(code)
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

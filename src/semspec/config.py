@@ -1,0 +1,267 @@
+"""Settings: params.yaml as strict pydantic models, profile overlays, `a.b=c` overrides, and their error messages.
+
+This is the only place that knows parameter names, defaults and bounds. It knows nothing of what a stage does with
+them. A profile is an overlay of params.yaml that ships with the package (profiles/NAME.yaml).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from semspec.errors import UserError
+
+PROFILES = Path(__file__).parent / "profiles"
+PARAMS = "params.yaml"
+Method = Literal["target", "draft", "semantic"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Models(Strict):
+    """Which language models; each a catalogue name, a hub id, or a local folder."""
+
+    draft: str = Field(description="The small model that writes the steps.")
+    target: str = Field(description="The large model that verifies them.")
+    encoder: str = Field(description="Sentence encoder of the label cascade.")
+    trust_remote_code: bool = Field(False, description="Run code shipped with a hub model. Off unless you trust it.")
+
+
+class Engine(Strict):
+    """How the models are run."""
+
+    weights: Literal["auto", "fp32", "bf16", "int8"] = Field(
+        "auto", description="auto = int8 on a CPU, bf16 on a GPU."
+    )
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ...")
+    threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 = every core.")
+    batch_rows: int = Field(48, ge=1, le=4096, description="Rows of one packed sampling batch.")
+
+
+class Text(Strict):
+    """Cutting text into steps, and the prompt. Both models use the same."""
+
+    split: Literal["blank_line", "sentence"] = "blank_line"
+    max_step_tokens: int = Field(128, ge=4, le=4096, description="A longer step is cut there and marked truncated.")
+    system: str = Field(description="System prompt of both models.")
+
+
+class Contexts(Strict):
+    """Which contexts the labels are made in (training questions only)."""
+
+    dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, math500, or a FILE.jsonl.")
+    questions: int = Field(16, ge=2, le=1_000_000)
+    per_question: int = Field(1, ge=1, le=64, description="Contexts drawn from each question's chain.")
+    max_steps: int = Field(6, ge=0, le=1000, description="At most this many steps in front of a sample.")
+    max_tokens: int = Field(256, ge=8, le=65536, description="Token limit of the target's own chain.")
+
+
+class Sample(Strict):
+    """Continuations of each context, by both models."""
+
+    n: int = Field(10, ge=2, le=10_000, description="Samples per context and model.")
+    temperature: float = Field(0.7, gt=0, le=5)
+    top_p: float = Field(0.95, gt=0, le=1)
+    contexts_per_shard: int = Field(4, ge=1, le=4096, description="Saved together; a kill loses at most one shard.")
+
+
+class Cluster(Strict):
+    """Which samples mean the same."""
+
+    labels: Literal["cross", "own"] = Field("cross", description="own = the paper's: each model's samples alone.")
+    entailment: Literal["cosine", "nli"] = Field("cosine", description="The model behind the mathematics gate.")
+    nli_model: str = Field("microsoft/deberta-xlarge-mnli", description="Hub id or folder, for `entailment: nli`.")
+    threshold: float = Field(0.6, ge=0, le=1, description="Cosine, or entailment probability, that counts as same.")
+    gate: bool = Field(True, description="The mathematics gate in front of the model.")
+    context: bool = Field(False, description="Put the context in front of both steps (the paper does).")
+
+
+class Train(Strict):
+    """The probes."""
+
+    features: Literal["hidden", "logprob", "both"] = "both"
+    layers: Literal["all", "last"] | list[int] = "all"
+    predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
+    pca: Literal["auto"] | int = Field("auto", description="Principal components; 0 = none; auto = when rows are few.")
+    folds: int = Field(5, ge=2, le=50, description="Cross-validation folds, grouped by question.")
+    ridge: float = Field(10.0, gt=0, description="Ridge strength of `linear`.")
+    hidden_sizes: tuple[int, int] = Field((512, 128), description="The two inner layers of `mlp`.")
+    dropout: float = Field(0.1, ge=0, lt=1)
+    lr: float = Field(1e-3, gt=0, lt=1)
+    weight_decay: float = Field(0.01, ge=0)
+    epochs: int = Field(200, ge=1, le=100_000)
+    patience: int = Field(20, ge=1)
+    batch_size: int = Field(128, ge=1)
+    calibration: Literal["none", "isotonic", "sigmoid"] = "isotonic"
+
+
+class Bench(Strict):
+    """The comparison."""
+
+    dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, math500, or a FILE.jsonl.")
+    limit: int = Field(6, ge=1, le=1_000_000, description="Test problems.")
+    methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)
+    gamma: int = Field(1, ge=1, le=16, description="Steps drafted per verification.")
+    temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_tokens: int = Field(320, ge=8, le=131072, description="Token budget of an answer, the same for all methods.")
+    bootstrap: int = Field(2000, ge=100, le=1_000_000)
+
+
+class Report(Strict):
+    """The HTML report."""
+
+    max_points: int = Field(4000, ge=10, description="Points on the map of hidden states.")
+
+
+class Tracking(Strict):
+    """MLflow."""
+
+    experiment: str = "semspec"
+    uri: str = Field("", description="Empty = sqlite mlflow.db here, artifacts under ./mlruns.")
+
+
+class Settings(Strict):
+    """Everything in params.yaml."""
+
+    profile: str = "quick"
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    models: Models
+    engine: Engine = Engine()
+    text: Text
+    contexts: Contexts = Contexts()
+    sample: Sample = Sample()
+    cluster: Cluster = Cluster()
+    train: Train = Train()
+    bench: Bench = Bench()
+    report: Report = Report()
+    tracking: Tracking = Tracking()
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    return yaml
+
+
+def _read(path: Path) -> Any:
+    try:
+        return _yaml().load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; run semspec in the folder that holds params.yaml") from None
+    except (YAMLError, UnicodeDecodeError) as e:
+        where = getattr(e, "problem_mark", None)
+        at = f" at line {where.line + 1}" if where else ""
+        raise UserError(f"{path} is not valid YAML{at}; mend it or restore it with `git checkout {path.name}`") from None
+
+
+def profiles() -> list[str]:
+    """Names of the profiles that ship with the package."""
+    return sorted(p.stem for p in PROFILES.glob("*.yaml"))
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+
+
+def _explain(error: ValidationError, source: str) -> UserError:
+    first = error.errors()[0]
+    loc = [str(x) for x in first["loc"]]
+    dotted = ".".join(loc)
+    if first["type"] == "extra_forbidden":
+        model: Any = Settings
+        for part in loc[:-1]:
+            model = model.model_fields[part].annotation
+        return UserError(f"{source}: unknown parameter '{dotted}'; {_hint(loc[-1], list(model.model_fields))}")
+    if first["type"] == "missing":
+        return UserError(f"{source}: parameter '{dotted}' is missing; add it (see docs/parameters.md)")
+    return UserError(f"{source}: parameter '{dotted}' is {first['input']!r}: {first['msg']}")
+
+
+def validate(data: Any, source: str = PARAMS) -> Settings:
+    """Settings from plain data, or a `UserError` that names the first wrong parameter."""
+    if not isinstance(data, dict):
+        raise UserError(f"{source} is empty or not a mapping; restore it with `git checkout {PARAMS}`")
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as e:
+        raise _explain(e, source) from None
+
+
+def load(root: Path | str = ".") -> Settings:
+    """The settings in `root`/params.yaml."""
+    return validate(_read(Path(root) / PARAMS))
+
+
+def put(data: Any, dotted: str, value: Any) -> None:
+    """Set `section.name` in nested data; `UserError` when a section is none."""
+    *parents, last = dotted.split(".")
+    for part in parents:
+        data = data.setdefault(part, {})
+        if not isinstance(data, dict):
+            raise UserError(f"--set {dotted}: '{part}' is not a section of {PARAMS}")
+    data[last] = value
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`a.b=c` -> ("a.b", value), the value read as YAML."""
+    name, eq, raw = text.partition("=")
+    if not eq or not name.strip():
+        raise UserError(f"--set {text!r}: write it as section.name=value")
+    try:
+        return name.strip(), YAML(typ="safe").load(raw) if raw.strip() else ""
+    except YAMLError:
+        raise UserError(f"--set {text!r}: the value is not valid YAML") from None
+
+
+def _merge(into: Any, overlay: Any) -> None:
+    for key, value in overlay.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def apply(root: Path | str = ".", profile: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
+    """Merge a profile and overrides into params.yaml, comments kept; returns the changed dotted names.
+
+    Nothing is written unless the result validates, so a wrong name never spoils the file.
+    """
+    path = Path(root) / PARAMS
+    data = _read(path)
+    before = validate(data).model_dump()
+    if profile is not None:
+        if profile not in profiles():
+            raise UserError(f"unknown profile '{profile}'; {_hint(profile, profiles())}")
+        _merge(data, _read(PROFILES / f"{profile}.yaml"))
+    for override in overrides:
+        put(data, *parse_override(override))
+    after = validate(data, "the changed parameters").model_dump()
+    changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
+    if changed:
+        temporary = path.with_suffix(".yaml.tmp")
+        with temporary.open("w", encoding="utf-8") as f:
+            _yaml().dump(data, f)
+        temporary.replace(path)
+    return changed
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings -> {"section.name": value}."""
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            out |= flatten(value, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = value
+    return out

@@ -1,0 +1,87 @@
+"""Decoding methods by name: one file per method, each a loop that reads like its source's algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from semspec.config import Settings
+from semspec.decoding.base import (
+    Answer,
+    Factory,
+    Method,
+    OnStep,
+    Predictor,
+    Setup,
+    TraceStep,
+    Transcript,
+    registry,
+)
+from semspec.decoding.draft import Draft
+from semspec.decoding.semantic import Semantic
+from semspec.decoding.target import Target
+from semspec.engine.base import Engine
+from semspec.errors import UserError
+
+Probes = Mapping[str, Predictor]
+NEEDS_PROBES = frozenset({Semantic.name})
+
+
+def _need(engine: Engine | None, role: str) -> Engine:
+    if engine is None:
+        raise ValueError(f"this method needs the {role} engine")
+    return engine
+
+
+def _target(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    return Target(Setup.of(settings), _need(target, "target"))
+
+
+def _draft(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    return Draft(Setup.of(settings), _need(draft, "draft"), _need(target, "target"))
+
+
+def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    missing = sorted({"draft", "target"} - set(probes))
+    if missing:
+        roles = " and the ".join(missing)
+        raise UserError(f"method 'semantic' needs a trained probe of the {roles}; run `semspec run` first")
+    return Semantic(
+        Setup.of(settings),
+        _need(draft, "draft"),
+        _need(target, "target"),
+        predictor_q=probes["draft"],
+        predictor_p=probes["target"],
+        gamma=settings.bench.gamma,
+    )
+
+
+METHODS: Mapping[str, Factory] = registry(
+    (Target.name, _target), (Draft.name, _draft), (Semantic.name, _semantic)
+)
+
+
+def build(
+    name: str, settings: Settings, draft_engine: Engine | None, target_engine: Engine | None, probes: Probes
+) -> Method:
+    """The method `name`. `probes` maps a role ("draft", "target") to its predictor.
+
+    `target` needs no draft engine; `draft` needs the target's tokenizer for the counts. UserError when the
+    name is unknown or a probe is missing.
+    """
+    if name not in METHODS:
+        raise UserError(f"unknown method '{name}'; known: {', '.join(METHODS)}")
+    return METHODS[name](settings, draft_engine, target_engine, probes)
+
+
+__all__ = [
+    "METHODS",
+    "NEEDS_PROBES",
+    "Answer",
+    "Method",
+    "OnStep",
+    "Predictor",
+    "Setup",
+    "TraceStep",
+    "Transcript",
+    "build",
+]

@@ -1,0 +1,233 @@
+"""What every decoding method shares: the interface, the trace of an answer, and the one place for the rules.
+
+`Setup` holds the prompt, the step ends, the budget and the sampling, so that no method can have its own.
+A `Transcript` is one answer in the making: it cuts at the budget, counts, and keeps the time. Every count
+is in tokens of the TARGET's tokenizer, EOS included, whichever model wrote them. Knows nothing of any
+single method, of probes' insides or of grading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+import numpy as np
+
+from semspec.config import Settings
+from semspec.engine.base import Engine, Sampling, Segment, Step, StepEnds
+
+Author = Literal["draft", "target"]
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One step of an answer, and how it came to be there.
+
+    p, q: semantic probability of the JUDGED draft step under target and draft; u: the uniform number
+    drawn for it; accepted: the verdict. All four are None where nothing was judged. After a rejection the
+    author is the target, and the verdict belongs to the draft step in `rejected_text`.
+    n_tokens: tokens that the step adds to the answer.
+    rejected_tokens: draft tokens thrown away here: the rejected step's, those of the drafts behind it,
+    and what lay past the budget.
+    seconds: wall seconds since the step before was settled.
+    truncated: cut at the step limit or at the budget.
+    """
+
+    author: Author
+    text: str
+    n_tokens: int
+    p: float | None = None
+    q: float | None = None
+    u: float | None = None
+    accepted: bool | None = None
+    seconds: float = 0.0
+    truncated: bool = False
+    rejected_text: str | None = None
+    rejected_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished answer; every count in tokens of the target's tokenizer, EOS included.
+
+    draft_tokens + target_tokens == output_tokens, by author.
+    offered: draft steps that were judged; `accepted` of them stayed, with accepted_tokens. Drafts behind a
+    rejection are not judged and count in discarded_tokens only.
+    verifications: passes in which the target read drafts; verifier_tokens: tokens that it read in them.
+    seconds: wall seconds from the question to the last step, `on_step` not included.
+    """
+
+    text: str
+    finish_reason: Literal["eos", "length"]
+    trace: tuple[TraceStep, ...]
+    seconds: float
+    output_tokens: int
+    target_tokens: int
+    draft_tokens: int
+    discarded_tokens: int = 0
+    verifier_tokens: int = 0
+    offered: int = 0
+    accepted: int = 0
+    accepted_tokens: int = 0
+    verifications: int = 0
+
+
+OnStep = Callable[[TraceStep], None]
+
+
+class Method(Protocol):
+    """A way to decode an answer."""
+
+    name: str
+
+    def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
+        """The answer to `question`; the same seed gives the same answer. `on_step` sees each settled step."""
+
+
+class Predictor(Protocol):
+    """A probe: semantic probability of steps from what one model computed while it wrote or read them."""
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The layers that it reads, in this order; may be empty."""
+
+    def predict(self, hidden: np.ndarray, logprob: np.ndarray) -> np.ndarray:
+        """`[n, len(layers), hidden]` and `[n, 5]` (`LOGPROB_FEATURES`) -> `[n]`, in (0, 1]."""
+
+
+Factory = Callable[[Settings, Engine | None, Engine | None, Mapping[str, Predictor]], Method]
+
+
+def registry(*entries: tuple[str, Factory]) -> Mapping[str, Factory]:
+    """An immutable {name: factory}; ValueError when a name comes twice."""
+    names = [name for name, _ in entries]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ValueError(f"decoding method registered twice: {', '.join(twice)}")
+    return MappingProxyType(dict(entries))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The rules of the comparison, the same for every method."""
+
+    system: str
+    step_ends: StepEnds
+    max_step_tokens: int
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Setup:
+        from semspec.text import Splitter
+
+        text, bench = settings.text, settings.bench
+        return cls(
+            text.system,
+            Splitter(text.split).ends,
+            text.max_step_tokens,
+            bench.max_tokens,
+            bench.temperature,
+            bench.top_p,
+        )
+
+    def prompt(self, engine: Engine, question: str) -> list[int]:
+        return engine.chat(question, self.system)
+
+
+def segment(step: Step, writer: Engine, reader: Engine) -> Segment:
+    """What `writer` wrote, ready for `reader`, `tokens` in the reader's vocabulary, each one's own EOS.
+
+    The tokens are handed over as they are where the vocabulary is shared; else the text is encoded anew, so
+    their number may differ.
+    """
+    if writer.vocab_id == reader.vocab_id:
+        tokens = list(step.tokens)
+        if step.eos and writer.eos_id != reader.eos_id:
+            tokens[-1] = reader.eos_id
+    else:
+        tokens = reader.encode(step.text) + [reader.eos_id] * step.eos
+    return Segment(step.text, step.eos, tokens)
+
+
+@dataclass
+class Transcript:
+    """One answer in the making, in the target's tokens."""
+
+    setup: Setup
+    target: Engine
+    seed: int
+    on_step: OnStep | None = None
+    tokens: list[int] = field(default_factory=list)
+    trace: list[TraceStep] = field(default_factory=list)
+    ended: bool = False  # by EOS
+    verifier_tokens: int = 0
+    verifications: int = 0
+    _draws: int = 0
+    _since: float = field(default_factory=time.perf_counter)
+
+    @property
+    def left(self) -> int:
+        """Target tokens left in the budget."""
+        return self.setup.max_tokens - len(self.tokens)
+
+    @property
+    def done(self) -> bool:
+        return self.ended or self.left <= 0
+
+    def sampling(self) -> Sampling:
+        """For the next piece that either model writes; each call has random numbers of its own."""
+        self._draws += 1
+        state = np.random.SeedSequence([self.seed, self._draws]).generate_state(1)
+        return Sampling(self.setup.temperature, self.setup.top_p, seed=int(state[0]))
+
+    def step_limit(self, writer: Engine, planned: int = 0) -> int:
+        """Tokens that `writer` may put into its next step, when `planned` target tokens are drafted already.
+
+        A writer with another vocabulary is held by the step limit only; `add` cuts what goes past the budget.
+        """
+        limit = self.setup.max_step_tokens
+        return min(limit, self.left - planned) if writer.vocab_id == self.target.vocab_id else limit
+
+    def verified(self, n_tokens: int) -> None:
+        """The target has read `n_tokens` drafted tokens in one pass."""
+        self.verifications += 1
+        self.verifier_tokens += n_tokens
+
+    def add(self, step: TraceStep, tokens: Sequence[int], eos: bool) -> None:
+        """Settle a step: its `tokens` (the target's ids, EOS included) join the answer, cut at the budget."""
+        kept = list(tokens[: self.left])
+        cut = len(tokens) - len(kept)
+        if cut:
+            lost = step.rejected_tokens + (cut if step.author == "draft" else 0)
+            step = replace(step, text=self.target.decode(kept), truncated=True, rejected_tokens=lost)
+        self.ended = eos and not cut
+        self.tokens += kept
+        step = replace(step, n_tokens=len(kept), seconds=time.perf_counter() - self._since)
+        self.trace.append(step)
+        if self.on_step:
+            self.on_step(step)
+        self._since = time.perf_counter()
+
+    def answer(self) -> Answer:
+        by_draft = sum(s.n_tokens for s in self.trace if s.author == "draft")
+        taken = [s for s in self.trace if s.accepted]
+        return Answer(
+            text=self.target.decode(self.tokens[:-1] if self.ended else self.tokens),
+            finish_reason="eos" if self.ended else "length",
+            trace=tuple(self.trace),
+            seconds=sum(s.seconds for s in self.trace),
+            output_tokens=len(self.tokens),
+            target_tokens=len(self.tokens) - by_draft,
+            draft_tokens=by_draft,
+            discarded_tokens=sum(s.rejected_tokens for s in self.trace),
+            verifier_tokens=self.verifier_tokens,
+            offered=sum(s.accepted is not None for s in self.trace),
+            accepted=len(taken),
+            accepted_tokens=sum(s.n_tokens for s in taken),
+            verifications=self.verifications,
+        )

@@ -1,0 +1,156 @@
+"""Semantic speculative decoding (SemanticSpec, arXiv 2602.03708, Algorithm 1): the draft writes steps, the
+target reads them in one pass, and two probes decide whether each step means what the target would have said.
+
+The answer's distribution is NOT the target's: after a rejection the target writes the step afresh, no
+residual is sampled, and the probes are estimates. The verdict is drawn at temperature 0 too. Draft and
+target share text, not necessarily a vocabulary. Knows nothing of how the probes were trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from semspec.decoding.base import Answer, OnStep, Predictor, Setup, TraceStep, Transcript, segment
+from semspec.engine.base import Engine, Segment, Session, Step
+
+
+class Drafted(NamedTuple):
+    """A drafted step: what the draft computed while it wrote it, and the same step in the target's tokens."""
+
+    step: Step
+    segment: Segment
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.segment.tokens)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of one drafted step; all None where nothing could be drafted."""
+
+    p: float | None = None
+    q: float | None = None
+    u: float | None = None
+    accepted: bool | None = None
+
+
+def acceptance(p: float, q: float) -> float:
+    """Probability min(1, p / q) of keeping a drafted step (Algorithm 1, line 8); 0 when p is not a number."""
+    return 1.0 if p >= q else p / q
+
+
+def probabilities(predictor: Predictor, steps: Sequence[Step]) -> np.ndarray:
+    """`[len(steps)]`: each step's semantic probability under the model that wrote or read it."""
+    if not steps:
+        return np.empty(0)
+    hidden = np.stack([s.pooled for s in steps])
+    return predictor.predict(hidden, np.stack([s.logprob_features for s in steps]))
+
+
+class Semantic:
+    """Algorithm 1, `gamma` steps drafted per verification. The output is not distributed as the target's."""
+
+    name = "semantic"
+
+    def __init__(
+        self,
+        setup: Setup,
+        draft: Engine,
+        target: Engine,
+        predictor_q: Predictor,
+        predictor_p: Predictor,
+        gamma: int = 1,
+    ):
+        self.setup = setup
+        self.draft = draft
+        self.target = target
+        self.predictor_q = predictor_q
+        self.predictor_p = predictor_p
+        self.gamma = gamma
+
+    def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
+        out = Transcript(self.setup, self.target, seed, on_step)
+        self.draft.observe(self.predictor_q.layers)
+        self.target.observe(self.predictor_p.layers)
+        uniform = np.random.default_rng(seed)
+        writer = self.draft.session(self.setup.prompt(self.draft, question))
+        reader = self.target.session(self.setup.prompt(self.target, question))
+        unread: list[Segment] = []  # what the target wrote, until the draft needs it
+
+        while not out.done:  # line 2
+            if unread:
+                writer.read(unread)
+            drafts = self._draft(writer, out)  # line 3
+            read = self._verify(reader, drafts, out)  # line 4
+            q = probabilities(self.predictor_q, [d.step for d in drafts])  # line 5
+            p = probabilities(self.predictor_p, read)  # line 6
+            kept, verdict = 0, Verdict()
+            for draft, p_i, q_i in zip(drafts, p.tolist(), q.tolist(), strict=True):  # line 7
+                u = float(uniform.random())
+                verdict = Verdict(p_i, q_i, u, u < acceptance(p_i, q_i))  # line 8
+                if not verdict.accepted:
+                    break
+                self._keep(draft, verdict, out)  # line 9
+                kept += 1
+            unread = []
+            if kept < len(drafts) or not drafts:
+                dropped = drafts[kept:]
+                if dropped:
+                    writer.rollback(sum(len(d.step.tokens) for d in dropped))
+                    reader.rollback(sum(d.n_tokens for d in dropped))
+                unread = [self._rewrite(reader, dropped, verdict, out)]  # line 11
+        return out.answer()  # lines 14, 15 and 20: the transcript ends at EOS and cuts at the budget
+
+    def _draft(self, writer: Session, out: Transcript) -> list[Drafted]:
+        """Up to `gamma` steps, fewer when EOS or the budget comes first."""
+        drafts: list[Drafted] = []
+        planned = 0
+        while len(drafts) < self.gamma and planned < out.left:
+            limit = out.step_limit(self.draft, planned)
+            step = writer.generate(self.setup.step_ends, out.sampling(), limit)
+            drafts.append(Drafted(step, segment(step, self.draft, self.target)))
+            if not drafts[-1].n_tokens:  # control tokens without text: nothing that the target could read
+                drafts.pop()
+                writer.rollback(len(step.tokens))
+                break
+            planned += drafts[-1].n_tokens
+            if step.eos:
+                break
+        return drafts
+
+    def _verify(self, reader: Session, drafts: Sequence[Drafted], out: Transcript) -> list[Step]:
+        """What the target computes while it reads all the drafts in one pass."""
+        if not drafts:
+            return []
+        out.verified(sum(d.n_tokens for d in drafts))
+        return reader.read([d.segment for d in drafts])
+
+    def _keep(self, draft: Drafted, verdict: Verdict, out: Transcript) -> None:
+        truncated = draft.step.stop == "length"
+        step = TraceStep("draft", draft.step.text, draft.n_tokens, truncated=truncated, **asdict(verdict))
+        out.add(step, draft.segment.tokens, draft.step.eos)
+
+    def _rewrite(
+        self, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript
+    ) -> Segment:
+        """The target's own step in place of the dropped drafts; returned as the draft will read it."""
+        step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+        out.add(
+            TraceStep(
+                "target",
+                step.text,
+                len(step.tokens),
+                truncated=step.stop == "length",
+                rejected_text=dropped[0].step.text if dropped else None,
+                rejected_tokens=sum(d.n_tokens for d in dropped),
+                **asdict(verdict),
+            ),
+            step.tokens,
+            step.eos,
+        )
+        return segment(step, self.target, self.draft)

@@ -1,0 +1,138 @@
+"""The engine interface: what a language model must be able to do so that every method can run on it.
+
+An `Engine` holds one model and its tokenizer. A `Session` is one text that grows: it has a cache of its own, can
+write the next step, read a given step in one pass, and forget tokens again. `sample_many` and `read_many` do the same
+for many contexts packed into one batch. Engines know nothing of methods, probes, labels or problems.
+
+Token convention, the same when a model writes and when it reads: the hidden state of a token is the one computed
+when that token is the INPUT, and the pooled state of a sequence covers all of its tokens (the last generated token,
+EOS included, is fed before pooling). A layer's state is that decoder layer's output; for the last layer, before the
+final norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+StopReason = Literal["step", "eos", "length", "read"]
+# (text of the step so far, text that would come next) -> is the step complete before that next text?
+StepEnds = Callable[[str, str], bool]
+LOGPROB_FEATURES = ("mean_logprob", "min_logprob", "sum_logprob", "mean_entropy", "n_tokens")
+
+
+def never(text: str, upcoming: str) -> bool:
+    """A `StepEnds` that never ends a step: generation runs to EOS or to the token limit."""
+    return False
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn. `temperature=0` is greedy; otherwise nucleus sampling from the `top_k` logits."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 64
+    seed: int = 0
+
+
+@dataclass
+class Step:
+    """A piece of text that a model has written or read.
+
+    tokens: its token ids, EOS included when the model ended there.
+    text: its text, without EOS, delimiter included.
+    logprobs, entropies: `[n_tokens]`, natural log, of the model's own distribution at temperature 1.
+    pooled: `[layers, hidden]`, fp32 mean over the tokens of each observed layer's output.
+    """
+
+    tokens: list[int]
+    text: str
+    logprobs: np.ndarray
+    entropies: np.ndarray
+    pooled: np.ndarray
+    stop: StopReason = "read"
+    seconds: float = 0.0
+
+    @property
+    def eos(self) -> bool:
+        return self.stop == "eos"
+
+    @property
+    def logprob_features(self) -> np.ndarray:
+        """`[5]`, in the order of `LOGPROB_FEATURES`."""
+        lp = self.logprobs
+        return np.array(
+            [lp.mean(), lp.min(), lp.sum(), self.entropies.mean(), len(lp)], dtype=np.float32
+        )
+
+
+@dataclass
+class Segment:
+    """Text handed to a model to read: by tokens where the vocabulary is shared, else by text (+ EOS)."""
+
+    text: str
+    eos: bool = False
+    tokens: list[int] = field(default_factory=list)
+
+
+class Session(Protocol):
+    """One growing text in one model's cache."""
+
+    tokens: list[int]  # every token in the cache, prompt included
+
+    def generate(self, step_ends: StepEnds, sampling: Sampling, max_tokens: int) -> Step:
+        """Write until `step_ends`, EOS or `max_tokens`; the written tokens stay in the cache."""
+
+    def read(self, segments: Sequence[Segment]) -> list[Step]:
+        """Read the segments, one after the other, in ONE forward pass; one `Step` each; they stay in the cache."""
+
+    def rollback(self, n_tokens: int) -> None:
+        """Forget the last `n_tokens` tokens."""
+
+
+class Engine(Protocol):
+    """One language model, loaded."""
+
+    name: str
+    n_layers: int
+    hidden_size: int
+    vocab_id: str  # equal for two engines exactly when token ids mean the same text in both
+    eos_id: int
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, tokens: Sequence[int]) -> str: ...
+    def chat(self, question: str, system: str) -> list[int]:
+        """Prompt tokens of a chat turn that asks `question`, ready for the model's answer."""
+
+    def observe(self, layers: Sequence[int] | None) -> None:
+        """Pool only these layers from now on (`None` = all); `Step.pooled` has one row for each, in this order."""
+
+    def session(self, prompt: Sequence[int]) -> Session: ...
+
+    def sample_many(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        step_ends: StepEnds,
+        sampling: Sampling,
+        max_tokens: int,
+        seeds: Sequence[int],
+    ) -> list[list[Step]]:
+        """`n` continuations of each prompt, packed into one batch over shared prompt caches; `[len(prompts)][n]`.
+
+        seeds: one per prompt (`sampling.seed` is not used); sample i of a prompt depends on (seed, i) alone.
+        """
+
+    def read_many(
+        self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
+    ) -> list[list[Step]]:
+        """For each prompt, read each of its segments as an ALTERNATIVE continuation (not one after another)."""
+
+
+def seconds_of(steps: Sequence[Step]) -> float:
+    """Wall seconds that the model spent on these steps."""
+    return float(sum(s.seconds for s in steps))

@@ -1,0 +1,193 @@
+"""Many continuations at once: sampling and reading over prompts that are computed once and shared.
+
+Prompts are packed left-padded into one batch, their cache is computed once and repeated for the samples of each, and
+rows that have finished leave the batch. Used by the Hugging Face engine; knows its `forward`, caches and pools.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from semspec.engine.base import Sampling, Segment, Step, StepEnds
+from semspec.engine.cache import new_cache
+from semspec.engine.sampling import draw, logprob_and_entropy
+
+if TYPE_CHECKING:
+    from semspec.engine.transformers import TransformersEngine
+
+READ_TOKENS = 512  # tokens of one packed reading pass, padding included
+
+
+def _prefill(engine: TransformersEngine, prompts: Sequence[Sequence[int]]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """Cache, mask `[prompts, longest]` and last logits `[prompts, vocab]` of left-padded prompts."""
+    longest = max(map(len, prompts))
+    ids = torch.full((len(prompts), longest), engine.eos_id, device=engine.device)
+    mask = torch.zeros(len(prompts), longest, dtype=torch.long, device=engine.device)
+    for i, prompt in enumerate(prompts):
+        ids[i, longest - len(prompt) :] = torch.tensor(prompt, device=engine.device)
+        mask[i, longest - len(prompt) :] = 1
+    cache = new_cache(engine.config)
+    positions = (mask.cumsum(1) - 1).clamp_min(0)
+    logits = engine.forward(ids, cache, attention_mask=mask, position_ids=positions, logits_to_keep=1)
+    return cache, mask, logits[:, -1]
+
+
+class _Row:
+    """One continuation while it is written."""
+
+    def __init__(self, place: tuple[int, int], prompt: Sequence[int], seed: int) -> None:
+        self.place, self.anchor = place, list(prompt[-4:])
+        self.rng = np.random.default_rng((seed, place[1]))
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.entropies: list[float] = []
+        self.text = ""
+        self.stop: str | None = None
+
+    def offer(self, token: int, engine: TransformersEngine, step_ends: StepEnds, max_tokens: int) -> bool:
+        """Take the drawn token, unless the step is complete before it; whether it was taken."""
+        if len(self.tokens) == max_tokens:
+            self.stop = "length"
+            return False
+        if token in engine.eos_ids:
+            self.tokens.append(token)
+            return True
+        ahead = engine.text_after(self.anchor, [*self.tokens, token])
+        if self.tokens and step_ends(self.text, ahead[len(self.text) :]):
+            self.stop = "step"
+            return False
+        self.tokens.append(token)
+        self.text = ahead
+        return True
+
+
+def sample_many(
+    engine: TransformersEngine,
+    prompts: Sequence[Sequence[int]],
+    n: int,
+    step_ends: StepEnds,
+    sampling: Sampling,
+    max_tokens: int,
+    seeds: Sequence[int],
+) -> list[list[Step]]:
+    """See `Engine.sample_many`; all rows in ONE batch, so the caller bounds `len(prompts) * n`."""
+    started = time.perf_counter()
+    cache, mask, logits = _prefill(engine, prompts)
+    cache.batch_repeat_interleave(n)
+    mask, logits = mask.repeat_interleave(n, 0), logits.repeat_interleave(n, 0)
+    rows = [_Row((p, i), prompts[p], seeds[p]) for p in range(len(prompts)) for i in range(n)]
+    pool = engine.new_pool(rows=len(rows))
+    out: list[list[Step | None]] = [[None] * n for _ in prompts]
+
+    def finish(index: int) -> None:
+        row = rows[index]
+        out[row.place[0]][row.place[1]] = Step(
+            row.tokens,
+            row.text,
+            np.array(row.logprobs, dtype=np.float32),
+            np.array(row.entropies, dtype=np.float32),
+            (pool.sums[:, index, 0] / max(1, len(row.tokens))).cpu().numpy(),
+            row.stop,  # type: ignore[arg-type]
+            time.perf_counter() - started,
+        )
+
+    done: set[int] = set()  # rows that are finished and still take part in the passes
+    while True:
+        uniforms = None
+        if sampling.temperature:
+            uniforms = torch.tensor([0.0 if i in done else r.rng.random() for i, r in enumerate(rows)])
+        drawn = draw(logits, sampling, uniforms)
+        lp, h = (x.tolist() for x in logprob_and_entropy(logits, drawn))
+        for i, (row, token) in enumerate(zip(rows, drawn.tolist(), strict=True)):
+            if i in done:
+                continue
+            if row.offer(token, engine, step_ends, max_tokens):
+                row.logprobs.append(lp[i])
+                row.entropies.append(h[i])
+            else:
+                finish(i)
+                done.add(i)
+        if len(done) == len(rows):
+            break
+        if len(done) * 8 >= len(rows):  # leaving costs a copy of the cache, so leave several at a time
+            keep = torch.tensor([i for i in range(len(rows)) if i not in done], device=engine.device)
+            cache.batch_select_indices(keep)
+            pool.select(keep)
+            mask, drawn = mask[keep], drawn[keep]
+            rows, done = [rows[i] for i in keep.tolist()], set()
+        positions = mask.sum(1, keepdim=True)
+        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+        logits = engine.forward(
+            drawn[:, None], cache, pool, attention_mask=mask, position_ids=positions, logits_to_keep=1
+        )[:, -1]
+        for i, row in enumerate(rows):
+            if i not in done and row.tokens[-1] in engine.eos_ids:
+                row.stop = "eos"
+                finish(i)
+                done.add(i)
+        if len(done) == len(rows):
+            break
+    return out  # type: ignore[return-value]
+
+
+def read_many(
+    engine: TransformersEngine, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
+) -> list[list[Step]]:
+    """See `Engine.read_many`; texts of like length share a pass of at most `READ_TOKENS` tokens."""
+    out: list[list[Step]] = []
+    for prompt, alternatives in zip(prompts, segments, strict=True):
+        cache, mask, logits = _prefill(engine, [prompt])
+        length = cache.get_seq_length()
+        parts = [engine.segment_tokens(s) for s in alternatives]
+        steps: dict[int, Step] = {}
+        order = sorted(range(len(parts)), key=lambda i: (len(parts[i]), i))
+        while order:
+            longest = len(parts[order[-1]])
+            chosen = order[-max(1, READ_TOKENS // longest) :]
+            del order[-len(chosen) :]
+            read = _read_pass(engine, cache, mask, logits, [parts[i] for i in chosen], len(prompt))
+            cache.crop(-(cache.get_seq_length() - length))
+            cache.batch_select_indices(torch.zeros(1, dtype=torch.long, device=engine.device))
+            for i, step in zip(chosen, read, strict=True):
+                step.text = alternatives[i].text or engine.text_after(list(prompt[-4:]), step.tokens)
+                steps[i] = step
+        out.append([steps[i] for i in range(len(parts))])
+    return out
+
+
+def _read_pass(
+    engine: TransformersEngine,
+    cache: Any,
+    mask: torch.Tensor,
+    logits: torch.Tensor,
+    parts: Sequence[Sequence[int]],
+    start: int,
+) -> list[Step]:
+    """Read right-padded token lists as alternatives after one prompt; leaves them in the cache."""
+    started = time.perf_counter()
+    rows, longest = len(parts), max(map(len, parts))
+    ids = torch.full((rows, longest), engine.eos_id, device=engine.device)
+    seen = torch.zeros(rows, longest, dtype=torch.long, device=engine.device)
+    for i, part in enumerate(parts):
+        ids[i, : len(part)] = torch.tensor(part, device=engine.device)
+        seen[i, : len(part)] = 1
+    cache.batch_repeat_interleave(rows)
+    pool = engine.new_pool(rows=rows)
+    pool.weights = seen[:, None].float()
+    positions = start + torch.arange(longest, device=engine.device).expand(rows, -1)
+    full = torch.cat([mask.expand(rows, -1), seen], dim=1)
+    passed = engine.forward(ids, cache, pool, attention_mask=full, position_ids=positions)
+    steps = []
+    seconds = (time.perf_counter() - started) / rows
+    for i, part in enumerate(parts):
+        guesses = torch.cat([logits, passed[i, : len(part) - 1]])
+        lp, h = logprob_and_entropy(guesses, ids[i, : len(part)])
+        pooled = (pool.sums[:, i, 0] / len(part)).cpu().numpy()
+        stop = "eos" if part[-1] in engine.eos_ids else "read"
+        steps.append(Step(list(part), "", lp.cpu().numpy(), h.cpu().numpy(), pooled, stop, seconds))  # type: ignore[arg-type]
+    return steps

@@ -1,0 +1,336 @@
+"""The Hugging Face engine: the reference implementation of engine/base.py on PyTorch, CPU or GPU.
+
+Pooled hidden states are collected by hooks while the model runs, so they cost no second pass and nothing is stored per
+token. This module knows models, caches and tokens; it knows nothing of steps' meaning, probes, or problems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from semspec.engine import batch
+from semspec.engine.base import Sampling, Segment, Step, StepEnds
+from semspec.engine.cache import new_cache
+from semspec.engine.int8 import quantise
+from semspec.engine.sampling import draw, logprob_and_entropy
+from semspec.errors import UserError
+
+
+class Pool:
+    """Sums of hidden states: `sums` `[layers, rows, segments, hidden]`, weights `[rows, segments, tokens]` of a pass."""
+
+    def __init__(self, layers: int, rows: int, segments: int, hidden: int, device: torch.device) -> None:
+        self.sums = torch.zeros(layers, rows, segments, hidden, device=device)
+        self.weights: torch.Tensor | None = None  # None: one token a row, which counts fully
+
+    def add(self, slot: int, states: torch.Tensor) -> None:
+        if self.weights is None:
+            self.sums[slot] += states.float()
+        else:
+            self.sums[slot] += torch.matmul(self.weights, states.float())
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.sums = self.sums[:, rows]
+
+
+class TransformersEngine:
+    """Any causal language model of the transformers library whose cache can be rolled back."""
+
+    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.config = model.config.get_text_config()
+        self.device = next(iter(model.parameters())).device
+        self.hidden_size: int = self.config.hidden_size
+        self.n_layers: int = self.config.num_hidden_layers
+        new_cache(self.config)  # refuse an architecture that cannot roll back now, not in the middle of a run
+        eos = model.generation_config.eos_token_id if model.generation_config else None
+        ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+        own = getattr(tokenizer, "eos_token_id", None)
+        self.eos_ids = frozenset(ids + ([own] if own is not None else []))
+        if not self.eos_ids:
+            raise UserError(f"model '{name}' names no end-of-sequence token; it can't be used for decoding")
+        self.eos_id: int = own if own is not None else ids[0]
+        self._special = frozenset(getattr(tokenizer, "all_special_ids", []))
+        vocab = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
+        self.vocab_id = hashlib.sha256(vocab).hexdigest()[:16]
+        self._pool: Pool | None = None
+        self._slots: list[int | None] = []
+        self.observe(None)
+        for i, layer in enumerate(decoder_layers(model, self.n_layers)):
+            layer.register_forward_hook(self._hook(i))
+
+    # --- tokens and text
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text: no BOS is added and text that looks like a special token is not one."""
+        return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def text_after(self, anchor: Sequence[int], tokens: Sequence[int]) -> str:
+        """Text of `tokens` where they follow `anchor` (some tokenizers drop a leading space otherwise)."""
+        head = self.decode(anchor)
+        whole = self.decode([*anchor, *tokens])
+        return whole[len(head) :] if whole.startswith(head) else self.decode(tokens)
+
+    def chat(self, question: str, system: str) -> list[int]:
+        if not self.tokenizer.chat_template:
+            text = f"{system}\n\nQuestion: {question}\n\nAnswer:\n"
+            bos = self.tokenizer.bos_token_id
+            return ([bos] if bos is not None else []) + self.encode(text)
+        user = {"role": "user", "content": question}
+        try:
+            text = self._template([{"role": "system", "content": system}, user])
+        except Exception:  # templates without a system role raise errors of their own making
+            text = self._template([{"role": "user", "content": f"{system}\n\n{question}"}])
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def _template(self, messages: list[dict[str, str]]) -> str:
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    def segment_tokens(self, segment: Segment) -> list[int]:
+        """The segment in this model's tokens; `ValueError` when it has none."""
+        tokens = list(segment.tokens) or self.encode(segment.text) + ([self.eos_id] if segment.eos else [])
+        if not tokens:
+            raise ValueError("an empty segment can't be read")
+        return tokens
+
+    # --- hidden states
+
+    def observe(self, layers: Sequence[int] | None) -> None:
+        chosen = list(range(self.n_layers)) if layers is None else list(layers)
+        if not all(0 <= i < self.n_layers for i in chosen):
+            raise UserError(f"layers {chosen} of '{self.name}' do not all exist; it has {self.n_layers}")
+        self._slots = [chosen.index(i) if i in chosen else None for i in range(self.n_layers)]
+        self.n_observed = len(chosen)
+
+    def _hook(self, layer: int):  # type: ignore[no-untyped-def]
+        def collect(module: nn.Module, args: Any, output: Any) -> None:
+            if self._pool is not None and (slot := self._slots[layer]) is not None:
+                self._pool.add(slot, output[0] if isinstance(output, tuple) else output)
+
+        return collect
+
+    def new_pool(self, rows: int = 1, segments: int = 1) -> Pool:
+        return Pool(self.n_observed, rows, segments, self.hidden_size, self.device)
+
+    @contextmanager
+    def _pooling(self, pool: Pool | None) -> Iterator[None]:
+        self._pool = pool
+        try:
+            yield
+        finally:
+            self._pool = None
+
+    @torch.inference_mode()
+    def forward(self, ids: torch.Tensor, cache: Any, pool: Pool | None = None, **kwargs: Any) -> torch.Tensor:
+        """One pass over `ids` `[rows, tokens]`; logits `[rows, kept, vocab]`."""
+        with self._pooling(pool):
+            return self.model(input_ids=ids, cache=cache, use_cache=True, **kwargs).logits
+
+    # --- running
+
+    def session(self, prompt: Sequence[int]) -> TransformersSession:
+        return TransformersSession(self, prompt)
+
+    def sample_many(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        step_ends: StepEnds,
+        sampling: Sampling,
+        max_tokens: int,
+        seeds: Sequence[int],
+    ) -> list[list[Step]]:
+        return batch.sample_many(self, prompts, n, step_ends, sampling, max_tokens, seeds)
+
+    def read_many(
+        self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
+    ) -> list[list[Step]]:
+        return batch.read_many(self, prompts, segments)
+
+
+class TransformersSession:
+    """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
+
+    def __init__(self, engine: TransformersEngine, prompt: Sequence[int]) -> None:
+        if not prompt:
+            raise ValueError("a session needs a prompt of at least one token")
+        self.engine = engine
+        self.tokens: list[int] = []
+        self._cache = new_cache(engine.config)
+        self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
+        self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
+        self._pending: int | None = None  # drawn already, not yet in the text
+        self._prompt_length = len(prompt)
+        self._feed(list(prompt), None)
+        self._mark()
+
+    def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
+        """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
+        ids = torch.tensor([tokens], device=self.engine.device)
+        logits = self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
+        self.tokens += tokens
+        self._logits = logits[-1]
+        return logits
+
+    def _mark(self) -> None:
+        assert self._logits is not None
+        # a clone: a row kept as a view would hold the logits of its whole pass in memory
+        self._marks[len(self.tokens)] = self._logits.clone()
+
+    def _next_logits(self) -> torch.Tensor:
+        if self._logits is None:
+            last = self.tokens.pop()
+            self._cache.crop(-1)
+            self._feed([last], None)
+        assert self._logits is not None
+        return self._logits
+
+    def generate(self, step_ends: StepEnds, sampling: Sampling, max_tokens: int) -> Step:
+        started = time.perf_counter()
+        engine, rng = self.engine, np.random.default_rng((sampling.seed, len(self.tokens)))
+
+        def pick() -> int:
+            u = None if sampling.temperature == 0 else torch.tensor([rng.random()])
+            return int(draw(self._next_logits()[None], sampling, u)[0])
+
+        anchor = self.tokens[-4:]
+        pool = engine.new_pool()
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        entropies: list[float] = []
+        text = ""
+        stop = "length"
+        upcoming = self._pending if self._pending is not None else pick()
+        self._pending = None
+        while len(tokens) < max_tokens:
+            is_eos = upcoming in engine.eos_ids
+            ahead = text if is_eos else engine.text_after(anchor, [*tokens, upcoming])
+            if tokens and not is_eos and step_ends(text, ahead[len(text) :]):
+                stop, self._pending = "step", upcoming
+                break
+            lp, h = logprob_and_entropy(self._next_logits()[None], torch.tensor([upcoming], device=engine.device))
+            tokens.append(upcoming)
+            logprobs.append(float(lp))
+            entropies.append(float(h))
+            text = ahead
+            self._feed([upcoming], pool)
+            if is_eos:
+                stop = "eos"
+                break
+            upcoming = pick()
+        else:
+            self._pending = upcoming
+        self._mark()
+        pooled = (pool.sums[:, 0, 0] / max(1, len(tokens))).cpu().numpy()
+        return Step(
+            tokens,
+            text,
+            np.array(logprobs, dtype=np.float32),
+            np.array(entropies, dtype=np.float32),
+            pooled,
+            stop,  # type: ignore[arg-type]
+            time.perf_counter() - started,
+        )
+
+    def read(self, segments: Sequence[Segment]) -> list[Step]:
+        started = time.perf_counter()
+        engine = self.engine
+        parts = [engine.segment_tokens(s) for s in segments]
+        tokens = [t for part in parts for t in part]
+        before = self._next_logits()
+        pool = engine.new_pool(segments=len(parts))
+        pool.weights = torch.zeros(1, len(parts), len(tokens), device=engine.device)
+        ends = np.cumsum([len(p) for p in parts])
+        for i, (end, part) in enumerate(zip(ends, parts, strict=True)):
+            pool.weights[0, i, end - len(part) : end] = 1.0
+        self._pending = None
+        start = len(self.tokens)
+        logits = self._feed(tokens, pool, keep=len(tokens))
+        for end in ends:
+            self._marks[start + int(end)] = logits[end - 1].clone()
+        guesses = torch.cat([before[None], logits[:-1]])
+        lp, h = logprob_and_entropy(guesses, torch.tensor(tokens, device=engine.device))
+        seconds = time.perf_counter() - started
+        steps = []
+        for i, (end, part, segment) in enumerate(zip(ends, parts, segments, strict=True)):
+            at = slice(int(end) - len(part), int(end))
+            pooled = (pool.sums[:, 0, i] / len(part)).cpu().numpy()
+            stop = "eos" if part[-1] in engine.eos_ids else "read"
+            steps.append(
+                Step(
+                    part,
+                    segment.text or engine.text_after(self.tokens[:start][-4:], part),
+                    lp[at].cpu().numpy(),
+                    h[at].cpu().numpy(),
+                    pooled,
+                    stop,  # type: ignore[arg-type]
+                    seconds * len(part) / len(tokens),
+                )
+            )
+        return steps
+
+    def rollback(self, n_tokens: int) -> None:
+        if n_tokens == 0:
+            return
+        length = len(self.tokens) - n_tokens
+        if n_tokens < 0 or length < self._prompt_length:
+            raise ValueError(f"can't roll back {n_tokens} tokens: the prompt itself would be lost")
+        self._cache.crop(-n_tokens)
+        del self.tokens[length:]
+        self._pending = None
+        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        self._logits = self._marks.get(length)
+
+
+def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:
+    """The list of decoder layers, found by its length; the first one that fits is the outermost."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == n_layers:
+            return module
+    raise UserError("this model's decoder layers can't be found; choose an ordinary causal language model")
+
+
+def load(
+    folder: Path, name: str, weights: str = "auto", device: str = "auto", threads: int = 0, remote_code: bool = False
+) -> TransformersEngine:
+    """Load a model folder (config.json, safetensors, tokenizer). `UserError` when it is not one."""
+    import transformers
+
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    on_cpu = device == "cpu"
+    if weights == "auto":
+        weights = "int8" if on_cpu else "bf16"
+    if weights == "int8" and not on_cpu:
+        raise UserError("engine.weights: int8 runs on a CPU only; set it to auto or bf16")
+    if not on_cpu and not torch.cuda.is_available():
+        raise UserError(f"engine.device is '{device}' but PyTorch sees no GPU; set it to auto or cpu")
+    transformers.utils.logging.disable_progress_bar()
+    dtype = torch.float32 if weights == "fp32" else torch.bfloat16
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=remote_code)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise UserError(f"model '{name}' can't be loaded: {first}") from None
+    model = quantise(model) if weights == "int8" else model.to(device)
+    return TransformersEngine(model, tokenizer, name)

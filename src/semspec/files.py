@@ -1,0 +1,106 @@
+"""Reading and writing files so that nothing is ever half-written.
+
+Every output is written under a temporary name in the same folder and renamed when it is complete; JSON has sorted
+keys and tables carry no timestamps, so the same content has the same bytes. Knows formats, not contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semspec.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it onto `path` on success, remove it on any error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def present(path: Path | str) -> Path:
+    """`path`, or a `UserError` when it is missing."""
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"{path} is missing; an earlier stage writes it: run `semspec run` or `dvc repro`")
+    return path
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    with atomic(path) as t:
+        t.write_text(json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path | str) -> Any:
+    path = present(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{path} is not valid JSON; delete it and run its stage again") from None
+
+
+def write_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:
+    with atomic(path) as t, t.open("w", encoding="utf-8") as f:
+        for row in rows:
+            f.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(present(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            raise UserError(f"{path} line {number} is not valid JSON; mend that line") from None
+    return rows
+
+
+def write_parquet(path: Path | str, table: pd.DataFrame) -> None:
+    with atomic(path) as t:
+        table.to_parquet(t, index=False, compression="zstd")
+
+
+def read_parquet(path: Path | str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(present(path))
+
+
+def write_safetensors(
+    path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None
+) -> None:
+    from safetensors.numpy import save_file
+
+    with atomic(path) as t:
+        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, t, metadata=metadata)
+
+
+def read_safetensors(path: Path | str) -> dict[str, np.ndarray]:
+    from safetensors.numpy import load_file
+
+    return load_file(present(path))
+
+
+def sha256(path: Path | str) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()

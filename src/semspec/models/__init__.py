@@ -1,0 +1,10 @@
+"""Which weights, and from where: the catalogue, verified downloads, and the conversion to a loadable folder.
+
+`ensure(name)` is all a consumer needs. Nothing here runs a model, and importing it loads no heavy library.
+"""
+
+from semspec.models.catalogue import CATALOGUE, Entry
+from semspec.models.fetch import home
+from semspec.models.store import describe, ensure, installed, pull, verify
+
+__all__ = ["CATALOGUE", "Entry", "describe", "ensure", "home", "installed", "pull", "verify"]

@@ -1,0 +1,262 @@
+"""The whole pipeline: what `semspec run` calls, and what its Prefect flow is made of.
+
+DVC decides which stages are out of date and is the only cache; Prefect (flows/pipeline.py) shows, logs and
+cancels. When nothing is out of date no Prefect server is started. This module knows the graph in dvc.yaml,
+not what a stage computes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from semspec import config
+from semspec.errors import UserError
+from semspec.process import run_group
+
+FLOW = Path("flows") / "pipeline.py"
+SUMMARY = Path("results") / "bench" / "summary.json"
+REPORT = Path("results") / "report" / "index.html"
+_BUSY = re.compile(r"\(PID (\d+)\)")
+_EXITED = re.compile(r"exited with (-?\d+)\s*$")
+_NOISE = re.compile(  # what dvc says around a stage's own output
+    r"(Running stage |> |Generating lock file |Updating lock file |To track the changes with git|\tgit add "
+    r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|ERROR: |error: |\s*$)"
+)
+
+
+class StageFailed(Exception):
+    """A stage broke in a way that is not the user's mistake; its own output says how."""
+
+
+def quiet(root: Path) -> None:
+    """Set what keeps Prefect, MLflow and DVC inside `root` and off the network; a value the user set stays.
+
+    Call before prefect or mlflow is imported.
+    """
+    defaults = {
+        "PREFECT_HOME": str(root.resolve() / ".prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "DVC_NO_ANALYTICS": "true",
+    }
+    if "PREFECT_API_URL" not in os.environ:
+        defaults["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a stage: `semspec` and `dvc` of this Python come first on PATH."""
+    here = str(Path(sys.executable).parent)
+    return os.environ | {
+        "PATH": os.pathsep.join([here, os.environ.get("PATH", "")]),
+        "DVC_NO_ANALYTICS": "true",
+    }
+
+
+def graph(root: Path) -> dict[str, set[str]]:
+    """Stage -> the stages it directly needs, in an order in which they can run."""
+    try:
+        stages = YAML(typ="safe").load(root / "dvc.yaml")["stages"]
+    except (OSError, YAMLError, KeyError, TypeError):
+        raise UserError("dvc.yaml can't be read; restore it with `git checkout dvc.yaml`") from None
+    writer: dict[str, str] = {}
+    for name, stage in stages.items():
+        for out in [*stage.get("outs", []), *stage.get("metrics", [])]:
+            writer[out if isinstance(out, str) else next(iter(out))] = name
+    needs = {
+        name: {writer[d] for d in stage.get("deps", []) if d in writer} for name, stage in stages.items()
+    }
+    ordered: dict[str, set[str]] = {}
+    while len(ordered) < len(needs):
+        ready = [n for n in needs if n not in ordered and needs[n] <= ordered.keys()]
+        if not ready:
+            raise UserError("dvc.yaml has a cycle; restore it with `git checkout dvc.yaml`")
+        ordered |= {n: needs[n] for n in ready}
+    return ordered
+
+
+def _check_repository(root: Path) -> None:
+    root = root.resolve()
+    missing = [n for n in (".dvc", "dvc.yaml") if not (root / n).exists()]
+    if missing:
+        raise UserError(f"no {missing[0]} in {root}; run `semspec run` in the cloned repository")
+    if not any((folder / ".git").exists() for folder in (root, *root.parents)):
+        local = root / ".dvc" / "config.local"
+        if not (local.exists() and "no_scm" in local.read_text(encoding="utf-8")):
+            raise UserError("this copy has no git history; run `dvc config --local core.no_scm true` once")
+
+
+def _dvc_error(text: str) -> UserError:
+    busy = _BUSY.search(text)
+    if busy:
+        pid = busy.group(1)
+        return UserError(
+            f"another run is working here (process {pid}); wait for it, or end it with `kill -TERM -- -{pid}`"
+        )
+    if "Unable to acquire lock" in text:
+        return UserError("another dvc command is working here; wait for it and run again")
+    lines = [line for line in text.splitlines() if line.strip()]
+    # an invalid dvc.yaml: DVC draws the place over several lines, in colours
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(lines[:2])).removeprefix("ERROR: ")
+    return UserError(f"dvc: {plain or 'failed without a message'}")
+
+
+def stale(root: Path) -> list[str]:
+    """Stages that are out of date or follow one that is, in running order.
+
+    Raises `UserError` when another run holds the project or dvc.yaml can't be read.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "status", "--json"],
+        cwd=root,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise _dvc_error(done.stderr or done.stdout)
+    changed = set(json.loads(done.stdout))
+    needs = graph(root)
+    todo: list[str] = []
+    for name in needs:
+        if name in changed or needs[name] & set(todo):
+            todo.append(name)
+    return todo
+
+
+def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None:
+    """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`.
+
+    Raises `UserError` with the stage's own line for a mistake of the user's, `StageFailed` for anything else.
+    Any exception, cancellation too, ends the stage with all its processes.
+    """
+    held: list[str] = []  # error lines: shown once, by whoever catches the exception
+
+    def keep(line: str) -> bool:
+        if line.startswith(("error: ", "ERROR: ")):
+            held.append(line.strip())
+        return not _NOISE.match(line)
+
+    command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
+    code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
+    if code == 0:
+        return
+    ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
+    theirs = "\n".join(line for line in held if line.startswith("ERROR: "))
+    exited = _EXITED.search(theirs)
+    if exited is None:  # dvc never got to run it
+        raise _dvc_error(theirs)
+    if exited.group(1) == "2" and ours:
+        raise UserError(ours[-1])
+    said = f": {ours[-1]}" if ours else ""
+    raise StageFailed(f"stage '{name}' failed (exit code {exited.group(1)}){said}")
+
+
+def load_flow(root: Path) -> ModuleType:
+    """flows/pipeline.py of `root` as a module."""
+    path = (root / FLOW).resolve()
+    if not path.exists():
+        raise UserError(f"no {FLOW} in {root.resolve()}; run `semspec run` in the cloned repository")
+    spec = importlib.util.spec_from_file_location("semspec_flow_pipeline", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # pydantic looks the flow's parameter model up here
+    spec.loader.exec_module(module)
+    return module
+
+
+def results_table(root: Path, markdown: bool = False) -> str:
+    """The comparison in results/bench/summary.json as text; empty when there is none."""
+    try:
+        methods = json.loads((root / SUMMARY).read_text(encoding="utf-8"))["methods"]
+    except (OSError, ValueError, KeyError):
+        return ""
+    columns = {
+        "pass_at_1": ("Pass@1", "{:.3f}"),
+        "latency_s": ("latency s", "{:.2f}"),
+        "tps": ("tokens/s", "{:.1f}"),
+        "speedup": ("speed-up", "{:.2f}x"),
+        "target_ratio": ("target ratio", "{:.2f}"),
+        "acceptance_rate": ("accepted", "{:.2f}"),
+        "n": ("n", "{:d}"),
+    }
+    rows = [["method", *(title for title, _ in columns.values())]]
+    for method, values in methods.items():
+        cells = []
+        for key, (_, form) in columns.items():
+            value = values.get(key)
+            cells.append("-" if value is None else form.format(value))
+            interval = values.get(f"{key}_ci")
+            if value is not None and isinstance(interval, Sequence) and None not in interval:
+                cells[-1] += " [" + ", ".join(f"{bound:.2f}" for bound in interval) + "]"
+        rows.append([method, *cells])
+    if markdown:
+        rows.insert(1, ["---"] * len(rows[0]))
+        return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def track(root: Path) -> None:
+    """Record the state of the files in MLflow and register the probes; a failure is one warning line."""
+    from semspec import tracking
+
+    settings = config.load(root)
+    run_id = tracking.log_run(root, settings)
+    if run_id is not None:
+        tracking.register(root, settings, run_id)
+
+
+def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> int:
+    """`semspec run`: bring everything up to date, track it, print the comparison. Returns the exit code.
+
+    Raises `UserError` for the user's mistakes (exit code 2).
+    """
+    root = root.resolve()
+    quiet(root)
+    _check_repository(root)
+    for name in config.apply(root, profile, overrides):
+        print(f"params.yaml: {name} changed")
+    todo = stale(root)
+    settings = config.load(root)
+    try:
+        if todo:
+            print(f"to do: {', '.join(todo)}", flush=True)
+            # the console shows the stages themselves; Prefect's own lines are for its UI
+            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+            print("starting Prefect ...", file=sys.stderr, flush=True)
+            flow = load_flow(root)
+            flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
+        elif not settings.tracking.uri and not (root / "mlflow.db").exists():
+            track(root)  # the files are there (from a cache, say), their record is not
+    except StageFailed as e:
+        print(f"{e}; its own lines are above. Try it alone with `semspec stage NAME`", file=sys.stderr)
+        return 1
+    if not todo:
+        print("everything is up to date")
+    print()
+    print(results_table(root))
+    print(f"\nreport   {REPORT}")
+    print(f"results  {SUMMARY.parent / 'results.jsonl'}")
+    print(f"runs     mlflow ui --backend-store-uri {settings.tracking.uri or 'sqlite:///mlflow.db'}")
+    return 0

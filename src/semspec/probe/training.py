@@ -1,0 +1,104 @@
+"""Stage `train`: samples and labels in, two probes, their metrics and out-of-fold predictions out.
+
+The probe of a role reads that role's view of a sample and predicts the sample's semantic probability under
+that role. Files in, files out; knows nothing of language models or of decoding.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from semspec import files
+from semspec.config import Settings, Train
+from semspec.errors import UserError
+from semspec.probe import evaluation, features
+from semspec.probe.crossvalidation import Data, make_folds, train_role
+
+ROLES = ("draft", "target")
+
+
+def read_role(
+    root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, fold: np.ndarray, train: Train
+) -> Data:
+    """One role's reading of every sample, checked against samples.parquet."""
+    path = root / "data" / "samples" / f"{role}.safetensors"
+    tensors = files.read_safetensors(path)
+    hidden, logprob = tensors["hidden"], tensors["logprob"]
+    if len(hidden) != len(samples) or len(logprob) != len(samples):
+        rows = f"{len(hidden)} rows, samples.parquet {len(samples)}"
+        raise UserError(f"{path} has {rows}; run `semspec stage sample` again")
+    reading = (hidden.shape[1], hidden.shape[2])
+    layers = features.choose_layers(train.layers, reading[0]) if train.features != "logprob" else []
+    chosen = None
+    if layers:
+        chosen = hidden if len(layers) == reading[0] else hidden[:, layers]
+    if not np.isfinite(logprob).all() or (chosen is not None and not np.isfinite(chosen).all()):
+        raise UserError(f"{path} holds values that are not finite; run `semspec stage sample` again")
+    draft = samples["author"].to_numpy() == "draft"
+    return Data(role, chosen, logprob, label, samples["question_id"].to_numpy(), draft, fold, layers, reading)
+
+
+def _label_summary(table: pd.DataFrame) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "rows": len(table),
+        "questions": int(table["question_id"].nunique()),
+        "contexts": int(table["context_id"].nunique()),
+    }
+    for author in ROLES:
+        part = table[table["author"] == author]
+        out[author] = {"rows": len(part)}
+        for role in ROLES:
+            known = part[f"label_{role}"].dropna()
+            out[author][f"mean_label_{role}"] = float(known.mean()) if len(known) else None
+            out[author][f"zero_share_{role}"] = float((known == 0).mean()) if len(known) else None
+    return out
+
+
+def train_stage(settings: Settings, root: Path) -> None:
+    """Write `data/probes/`: DRAFT and TARGET probe, metrics.json, predictions.parquet."""
+    from tqdm import tqdm
+
+    root, train = Path(root), settings.train
+    samples = files.read_parquet(root / "data" / "samples" / "samples.parquet")
+    labels_path = root / "data" / "labels.parquet"
+    labels = files.read_parquet(labels_path)
+    if not set(labels["sample_id"]) <= set(samples["sample_id"]):
+        raise UserError(f"{labels_path} is not of these samples; run `semspec stage cluster` again")
+    table = samples[["sample_id", "author", "context_id", "question_id"]].merge(
+        labels[["sample_id", "p_draft", "p_target"]], on="sample_id", how="left", validate="one_to_one"
+    )
+    table = table.rename(columns={"p_draft": "label_draft", "p_target": "label_target"})
+    questions = table["question_id"].to_numpy()
+    fold = make_folds(questions, train.folds, settings.seed)
+    out, digest = root / "data" / "probes", files.sha256(labels_path)
+    per_fold = 2 if train.predictor == "auto" else 1
+    metrics: dict[str, Any] = {"labels": _label_summary(table)}
+    predicted: dict[str, dict[str, np.ndarray]] = {}
+    with tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1), desc="train", unit="fit", disable=None) as bar:
+        for role in ROLES:
+            bar.set_postfix_str(role)
+            label = table[f"label_{role}"].to_numpy(dtype=float)
+            data = read_role(root, role, samples, label, fold, train)
+            trained = train_role(data, settings, bar.update)
+            trained.probe.config["labels_sha256"] = digest
+            trained.probe.save(out / role)
+            metrics[role] = trained.metrics
+            predicted[role] = trained.predictions
+            table[f"pred_{role}"] = trained.predictions["probe"]
+    draft = (table["author"] == "draft").to_numpy()
+    metrics["decision"] = evaluation.decision(
+        {
+            name: (predicted["target"][name][draft], predicted["draft"][name][draft])
+            for name in predicted["draft"]
+        },
+        table["label_target"].to_numpy(dtype=float)[draft],
+        table["label_draft"].to_numpy(dtype=float)[draft],
+        questions[draft],
+        settings.seed,
+    )
+    files.write_parquet(out / "predictions.parquet", table)
+    files.write_json(out / "metrics.json", metrics)

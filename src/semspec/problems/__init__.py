@@ -1,0 +1,9 @@
+"""Benchmark problems and the grader of their answers.
+
+Knows data sets and answer formats; knows nothing of models, methods or how an answer came about.
+"""
+
+from semspec.problems.grading import Grade, grade
+from semspec.problems.sets import DATASETS, Problem, dataset_id, load
+
+__all__ = ["DATASETS", "Grade", "Problem", "dataset_id", "grade", "load"]

@@ -1,0 +1,124 @@
+"""Running a command so that its output is seen live and nothing of it survives a cancellation.
+
+The command gets a process group of its own and, when we have a terminal, a terminal for its output, so that
+its progress bars work. Knows nothing of DVC or Prefect.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+GRACE_S = 5.0
+
+
+def _wait_for_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait until the group is empty (`ProcessLookupError`) or the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        process.poll()  # a dead leader stays a member until it is waited for
+        os.killpg(process.pid, 0)
+        time.sleep(0.05)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End every process of a group leader's group: SIGTERM, and SIGKILL for what is left after `GRACE_S`."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        _wait_for_group(process, GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+        _wait_for_group(process, 1.0)
+    process.wait()
+
+
+def _output() -> tuple[int, int]:
+    """(read end, write end) of the command's output: a terminal like ours, or a pipe."""
+    if not sys.stderr.isatty():
+        return os.pipe()
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    with contextlib.suppress(OSError, AttributeError):
+        import fcntl
+        import termios
+
+        size = fcntl.ioctl(sys.stderr.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
+    return ours, theirs
+
+
+def _pieces(read_end: int) -> Iterator[str]:
+    """Pieces of output as they come, each a line ("...\\n"), or part of a progress bar ("\\r...")."""
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    pending, at_line_start = "", True
+    while True:
+        try:
+            chunk = os.read(read_end, 65536)
+        except OSError:  # a terminal whose other side is closed
+            chunk = b""
+        pending += decode(chunk, final=not chunk)
+        while pending:
+            cut = min((i for i in (pending.find("\n"), pending.find("\r", 1)) if i >= 0), default=-1)
+            if cut >= 0:
+                cut += pending[cut] == "\n"
+            elif not chunk or pending[0] == "\r" or not at_line_start:
+                cut = len(pending)  # part of a bar: show it now; a line may still grow
+            else:
+                break
+            piece, pending = pending[:cut], pending[cut:]
+            at_line_start = piece.endswith("\n")
+            yield piece
+        if not chunk:
+            return
+
+
+def run_group(
+    command: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str],
+    keep: Callable[[str], bool] = lambda line: True,
+    log: Callable[[str], None] | None = None,
+    live: bool = True,
+) -> int:
+    """Run `command`, show its output, return its exit code.
+
+    keep: called with every full line; False hides the line.
+    log: gets every kept line that is no part of a progress bar, without its newline.
+    live: copy the output to our stderr as it comes.
+    Any exception raised while it runs (Ctrl-C, a cancelled flow) ends the command's whole process group.
+    """
+    read_end, write_end = _output()
+    try:
+        process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end,
+            start_new_session=True,
+        )  # fmt: skip
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    try:
+        for piece in _pieces(read_end):
+            line = piece.endswith("\n") and not piece.startswith("\r")
+            if line and not keep(piece):
+                continue
+            if live:
+                sys.stderr.write(piece)
+                sys.stderr.flush()
+            if line and log is not None and piece.strip():
+                log(piece.rstrip())
+        return process.wait()
+    except BaseException:
+        end_group(process)
+        raise
+    finally:
+        os.close(read_end)

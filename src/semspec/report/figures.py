@@ -1,0 +1,218 @@
+"""Figures of the report, one function each: numbers in, a matplotlib figure out; `save` writes SVG and PNG.
+
+Bytes are deterministic (fixed hash salt, no date). `inline` makes an SVG safe to put into a page beside
+others: unique ids, and the ink colour taken from the page, so that it reads in the light and in the dark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semspec.files import atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#24292f"  # replaced by the page's text colour when inlined
+# Okabe and Ito's palette, distinguishable with every common colour vision; markers differ as well.
+COLOURS = {"target": "#0072b2", "draft": "#d55e00", "semantic": "#009e73"}
+_MORE = ("#cc79a7", "#e69f00", "#56b4e9")
+_AUTHOR_MARKERS = (("o", "target"), ("^", "draft"))
+_MARKERS = ("o", "s", "D", "^", "v", "P")
+LOSSES = {"train_loss": "training", "val_loss": "held-out questions"}
+_RC = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "svg.fonttype": "path",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": INK,
+    "grid.alpha": 0.12,
+    "legend.frameon": False,
+    **{k: INK for k in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")},
+}
+
+
+def colour(name: str, place: int = 0) -> str:
+    """The colour of a method or author; `place` picks one for names without a fixed colour."""
+    return COLOURS.get(name, _MORE[place % len(_MORE)])
+
+
+def _figure(width: float = 5.2, height: float = 3.7, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update(_RC)
+    return plt.subplots(1, columns, figsize=(width, height), layout="constrained", **more)
+
+
+def save(figure: Figure, folder: Path, name: str) -> str:
+    """Write NAME.svg and NAME.png into `folder` and return the SVG for a page (see `inline`)."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context({"svg.hashsalt": name}):
+        with atomic(folder / f"{name}.png") as t:
+            figure.savefig(t, dpi=160, facecolor="white", metadata={"Software": None})
+        with atomic(folder / f"{name}.svg") as t:
+            figure.savefig(t, transparent=True, metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return inline((folder / f"{name}.svg").read_text(encoding="utf-8"), name)
+
+
+def inline(svg: str, name: str) -> str:
+    """An SVG document as an element of a page: ids prefixed with `name`, the page's ink and size."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'xlink:href="#', f'xlink:href="#{name}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+    return svg.replace(INK, "currentColor").strip()
+
+
+def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Figure:
+    """Pass@1 against latency, one point per method, with both 95% intervals."""
+    figure, ax = _figure()
+    for place, name in enumerate(names):
+        m = methods[name]
+        x, y = m["latency_s"], 100 * m["pass_at_1"]
+        x_ci = m.get("latency_s_ci") or [x, x]
+        y_ci = [100 * v for v in m.get("pass_at_1_ci") or [m["pass_at_1"]] * 2]
+        ax.errorbar(
+            [x],
+            [y],
+            xerr=[[max(0, x - x_ci[0])], [max(0, x_ci[1] - x)]],
+            yerr=[[max(0, y - y_ci[0])], [max(0, y_ci[1] - y)]],
+            fmt=_MARKERS[place % len(_MARKERS)],
+            color=colour(name, place),
+            markersize=8,
+            elinewidth=1.4,
+            capsize=3,
+            label=name,
+        )
+    ax.set(xlabel="Latency, seconds per problem (left is faster)", ylabel="Pass@1, %", ylim=(-5, 105))
+    ax.set_xlim(left=0)
+    figure.legend(loc="outside upper center", ncols=min(4, len(names)))
+    return figure
+
+
+def reliability(true: np.ndarray, predicted: np.ndarray, role: str, bins: int = 8) -> Figure:
+    """Mean label against mean prediction in equal-count bins ([n] each, in [0, 1])."""
+    figure, ax = _figure(4.4, 3.9)
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle="--", label="perfect")
+    parts = [p for p in np.array_split(np.argsort(predicted, kind="stable"), bins) if len(p)]
+    x = [float(predicted[p].mean()) for p in parts]
+    y = [float(true[p].mean()) for p in parts]
+    sizes = [18 + 90 * len(p) / len(true) for p in parts]
+    ax.plot(x, y, color=colour(role), linewidth=1.2, alpha=0.7)
+    ax.scatter(x, y, s=sizes, color=colour(role), label=f"{len(parts)} bins of equal count")
+    ax.set(
+        xlabel="Predicted semantic probability", ylabel="Mean label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03)
+    )
+    ax.legend(loc="upper left", fontsize=9)
+    return figure
+
+
+def training(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Loss per epoch of each role's network; an epoch's entry holds the keys of `LOSSES`."""
+    from matplotlib.lines import Line2D
+
+    roles = list(histories)
+    figure, axes = _figure(4.4, 3.4, columns=len(roles), sharey=True)
+    for ax, role in zip(np.atleast_1d(axes), roles, strict=True):
+        for style, key in zip(("-", "--"), LOSSES, strict=True):
+            points = [(i + 1, e[key]) for i, e in enumerate(histories[role]) if e.get(key) is not None]
+            if points:
+                ax.plot(*zip(*points, strict=True), style, color=colour(role), label=LOSSES[key])
+        ax.set(title=f"{role}'s probe", xlabel="Epoch")
+        ax.set_ylim(bottom=0)
+    np.atleast_1d(axes)[0].set_ylabel("Squared error")
+    handles = np.atleast_1d(axes)[0].get_lines()
+    handles = [Line2D([], [], color=INK, linestyle=h.get_linestyle(), label=h.get_label()) for h in handles]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+def state_map(points: np.ndarray, values: np.ndarray, authors: Sequence[str], axis_name: str) -> Figure:
+    """Map of hidden states ([n, 2]) coloured by semantic probability; the marker's shape says the author."""
+    figure, ax = _figure(5.2, 4.2)
+    authors_array = np.asarray(authors)
+    scatter = None
+    for marker, author in _AUTHOR_MARKERS:
+        chosen = authors_array == author
+        if chosen.any():
+            scatter = ax.scatter(
+                points[chosen, 0],
+                points[chosen, 1],
+                c=values[chosen],
+                cmap="viridis",
+                vmin=0,
+                vmax=1,
+                s=22 if len(points) < 1000 else 9,
+                marker=marker,
+                linewidths=0.3,
+                edgecolors=INK,
+                rasterized=len(points) > 400,
+            )
+    if scatter is not None:
+        figure.colorbar(scatter, ax=ax, label="Semantic probability under the target", shrink=0.85)
+    ax.set(xlabel=f"{axis_name} 1", ylabel=f"{axis_name} 2", xticks=[], yticks=[])
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=INK, marker=m, linestyle="", markersize=5, label=f"written by the {author}")
+        for m, author in _AUTHOR_MARKERS
+        if author in authors
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, fontsize=9)
+    return figure
+
+
+def ratios(ratio: np.ndarray, accepted: np.ndarray) -> Figure:
+    """Distribution of p/q over drafted steps ([n]), by verdict; a ratio above 2 counts as 2."""
+    figure, ax = _figure()
+    edges = np.linspace(0, 2, 21)
+    groups = [np.clip(ratio[accepted], 0, 2), np.clip(ratio[~accepted], 0, 2)]
+    labels = [f"accepted ({len(groups[0])})", f"rejected ({len(groups[1])})"]
+    _, _, bars = ax.hist(
+        groups, bins=edges, stacked=True, color=[COLOURS["semantic"], COLOURS["draft"]], label=labels
+    )
+    for patch in bars[1] if len(groups) > 1 else []:
+        patch.set(hatch="////", edgecolor=INK, linewidth=0.4)
+    ax.axvline(1, color=INK, linewidth=1, linestyle="--")
+    ax.set(xlabel="p / q (at 1 and above: always accepted)", ylabel="Drafted steps", xlim=(0, 2))
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+def project(states: np.ndarray, seed: int) -> tuple[np.ndarray, str]:
+    """Hidden states [n, d] -> ([n, 2], the name of the axes): UMAP on at most 50 principal components.
+
+    With fewer than 15 states there is no neighbourhood to keep, and the first two principal components are
+    used.
+    """
+    x = states.astype(np.float64)
+    if len(x) < 15:
+        x = x - x.mean(axis=0)
+        _, _, directions = np.linalg.svd(x, full_matrices=False)
+        points = x @ directions[:2].T
+        return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))), "PCA"
+    import umap
+    from sklearn.decomposition import PCA
+
+    reduced = PCA(min(50, *x.shape), svd_solver="full", random_state=seed).fit_transform(x)
+    reducer = umap.UMAP(n_components=2, n_neighbors=min(15, len(x) - 1), random_state=seed, n_jobs=1)
+    return np.asarray(reducer.fit_transform(reduced)), "UMAP"

@@ -1,0 +1,252 @@
+"""The report: reads what the stages wrote; writes one HTML page that needs nothing else, tables, figures.
+
+The comparison must be there; everything about probes is optional, and a section whose input is missing says
+so. All text that a model wrote reaches the page escaped. Computes no metric itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semspec.bench.metrics import BASE, BY_KEY, METRICS, order
+from semspec.files import atomic, read_json, read_jsonl, read_parquet, read_safetensors
+from semspec.report import figures, tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from semspec.config import Settings
+
+OUT = Path("results/report")
+ROLES = tables.ROLES
+
+
+@dataclass
+class Picture:
+    """A figure as the page shows it; `svg` is markup of ours, never model text."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass
+class Inputs:
+    """Everything the report reads; None where a stage has not run."""
+
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+    metrics: dict[str, Any] | None
+    predictions: pd.DataFrame | None
+    labels: pd.DataFrame | None
+    samples: pd.DataFrame | None
+    hidden: Path | None
+
+    @classmethod
+    def read(cls, root: Path) -> Inputs:
+        def optional(name: str, reader: Any) -> Any:
+            return reader(root / name) if (root / name).exists() else None
+
+        return cls(
+            rows=read_jsonl(root / "results/bench/results.jsonl"),
+            summary=read_json(root / "results/bench/summary.json"),
+            metrics=optional("data/probes/metrics.json", read_json),
+            predictions=optional("data/probes/predictions.parquet", read_parquet),
+            labels=optional("data/labels.parquet", read_parquet),
+            samples=optional("data/samples/samples.parquet", read_parquet),
+            hidden=optional("data/samples/target.safetensors", lambda path: path),
+        )
+
+
+def headline(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Sentences built from the numbers: each method against the target, then what they do not show."""
+    names = [n for n in order(list(methods)) if n not in (BASE, "draft")] or [n for n in methods if n != BASE]
+    lines, caveats = [], []
+    for name in names:
+        m = methods[name]
+        if m.get("speedup") is None:
+            lines.append(
+                f"{name}: Pass@1 {BY_KEY['pass_at_1'].text(m)} in {BY_KEY['latency_s'].text(m)} s a problem."
+            )
+            continue
+        diff, _, ci = BY_KEY["pass_at_1_diff"].text(m).partition(" ")
+        speed = BY_KEY["speedup"].text(m)
+        lines.append(f"{name}: {speed} the speed of the target at {diff} points Pass@1 {ci}.")
+        if m["speedup_ci"][0] <= 1 <= m["speedup_ci"][1]:
+            caveats.append(f"The speed-up interval of {name} includes 1: no difference in speed is shown.")
+        if m["pass_at_1_diff_ci"][0] <= 0 <= m["pass_at_1_diff_ci"][1]:
+            caveats.append(f"The Pass@1 interval of {name} includes 0: no difference in quality is shown.")
+    if not names:
+        m = methods[BASE]
+        lines.append(f"target: Pass@1 {BY_KEY['pass_at_1'].text(m)}; nothing was compared with it.")
+    elif BASE not in methods:
+        caveats.append("The target was not run, so there is no speed-up.")
+    n = min(m["n"] for m in methods.values())
+    caveats.append(
+        f"{n} problem{'s' if n != 1 else ''}" + ("; too few to settle small differences." if n < 50 else ".")
+    )
+    return [*lines, " ".join(caveats)]
+
+
+def result_rows(summary: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Metrics down, methods across; every cell as (value, interval)."""
+    out = []
+    for metric in METRICS:
+        cells = [metric.text(summary["methods"][n]).partition(" [") for n in names]
+        out.append((metric.title, [(value, f"[{rest}" if rest else "") for value, _, rest in cells]))
+    return out
+
+
+def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
+    """Profile, seed and where the numbers come from, on one line, without a date."""
+    code, machine = entries.get("code") or {}, entries.get("machine") or {}
+    commit = str(code.get("commit") or "")[:10]
+    parts = [
+        f"profile {entries.get('profile') or settings.profile}",
+        f"seed {settings.seed}",
+        f"data {settings.bench.dataset}",
+        (f"commit {commit}" + (" with changes" if code.get("dirty") else "")) if commit else "no commit",
+        f"parameters {str(entries.get('params_sha256') or '')[:10]}",
+        str(machine.get("gpu") or machine.get("cpu") or "unknown machine"),
+    ]
+    return " · ".join(parts)
+
+
+def worked_problem(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The answer that shows most: both verdicts if any has them, then the one with most judged steps."""
+    traced = [r for r in rows if r.get("trace")]
+
+    def worth(row: Mapping[str, Any]) -> tuple[int, int, int]:
+        verdicts = [s["accepted"] for s in row["trace"] if s.get("accepted") is not None]
+        return len(set(verdicts)), min(len(verdicts), 30), -len(row["trace"])
+
+    return max(traced, key=worth) if traced else None
+
+
+def judged_ratios(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """p/q and the verdict of every judged draft step of every answer."""
+    steps = [s for r in rows for s in r.get("trace") or [] if s.get("accepted") is not None]
+    known = [s for s in steps if s.get("p") is not None and s.get("q")]
+    return np.array([s["p"] / s["q"] for s in known]), np.array([s["accepted"] for s in known], dtype=bool)
+
+
+def probe_figures(inputs: Inputs, folder: Path) -> list[Picture]:
+    """A reliability plot of each probe, and the training curves of the networks."""
+    out = []
+    if inputs.predictions is not None:
+        for role in ROLES:
+            pair = inputs.predictions[[f"label_{role}", f"pred_{role}"]].dropna().to_numpy(float)
+            if len(pair) < 2:
+                continue
+            svg = figures.save(
+                figures.reliability(pair[:, 0], pair[:, 1], role), folder, f"reliability_{role}"
+            )
+            caption = f"{len(pair)} samples, each predicted by a probe that saw no sample of its question."
+            out.append(Picture(f"Reliability of the {role}'s probe", caption, svg))
+    histories = {r: h for r in ROLES if (h := ((inputs.metrics or {}).get(r) or {}).get("history"))}
+    if histories:
+        svg = figures.save(figures.training(histories), folder, "training")
+        caption = (
+            "Squared error after each epoch, mean over the folds still training, whichever predictor won."
+        )
+        out.append(Picture("Training of the networks", caption, svg))
+    return out
+
+
+def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture | None, str]:
+    """The map of the target's hidden states, or None and what is missing."""
+    from semspec.probe.features import choose_layers
+
+    if inputs.hidden is None or inputs.samples is None or inputs.labels is None:
+        return None, "No map: hidden states or labels are missing (stages sample and cluster)."
+    table = inputs.samples[["sample_id"]].reset_index(names="row")
+    table = table.merge(inputs.labels, on="sample_id").dropna(subset=["p_target"])
+    if len(table) < 3:
+        return None, f"No map: only {len(table)} samples have a label under the target."
+    if len(table) > settings.report.max_points:
+        rng = np.random.default_rng(settings.seed)
+        table = table.iloc[np.sort(rng.choice(len(table), settings.report.max_points, replace=False))]
+    hidden = read_safetensors(inputs.hidden)["hidden"]
+    layer = choose_layers(settings.train.layers, hidden.shape[1])[-1]
+    points, axis = figures.project(hidden[table["row"].to_numpy(), layer], settings.seed)
+    figure = figures.state_map(points, table["p_target"].to_numpy(float), table["author"].tolist(), axis)
+    how = (
+        "UMAP on at most 50 principal components"
+        if axis == "UMAP"
+        else "the first two principal components, as fewer than 15 samples are too few for UMAP"
+    )
+    caption = (
+        f"{len(table)} samples as the target reads them: mean state of layer {layer}, by {how}. "
+        "Distances between far groups mean little."
+    )
+    return Picture("Map of hidden states", caption, figures.save(figure, folder, "hidden_states")), ""
+
+
+def build(settings: Settings, root: Path) -> Path:
+    """Write results/report under `root` and return the path of its index.html.
+
+    Raises `UserError` when the comparison has not been run.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    root = Path(root)
+    inputs, out = Inputs.read(root), root / OUT
+    methods = inputs.summary["methods"]
+    names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
+    pictures = out / "figures"
+
+    quality = Picture(
+        "Pass@1 against latency",
+        "One point per method; bars are 95% intervals over problems. Up and to the left is better.",
+        figures.save(figures.quality_speed(methods, names), pictures, "quality_speed"),
+    )
+    ratio = None
+    values, accepted = judged_ratios(inputs.rows)
+    if len(values):
+        ratio = Picture(
+            "p / q of drafted steps",
+            f"{len(values)} judged steps, each kept with probability min(1, p/q); ratios above 2 count as 2. "
+            "The rule does not keep the target's distribution.",
+            figures.save(figures.ratios(values, accepted), pictures, "ratios"),
+        )
+    probe = tables.Probes.of(inputs.metrics)
+    map_picture, map_missing = state_map(settings, inputs, pictures)
+    provenance = tables.provenance(entries)
+    for table in (tables.results(inputs.summary), *probe.tables, provenance):
+        table.save(out / "tables")
+
+    environment = Environment(
+        loader=PackageLoader("semspec.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+    )
+    html = environment.get_template("template.html.j2").render(
+        draft=settings.models.draft,
+        target=settings.models.target,
+        subtitle=subtitle(settings, entries),
+        headline=headline(methods),
+        methods=names,
+        result_rows=result_rows(inputs.summary, names),
+        definitions=[(m.title, m.definition) for m in METRICS],
+        quality=quality,
+        warnings=probe.warnings,
+        probe_missing=probe.missing,
+        probe_text=probe.text,
+        probe_tables=probe.tables,
+        probe_figures=probe_figures(inputs, pictures),
+        state_map=map_picture,
+        map_missing=map_missing,
+        ratio=ratio,
+        ratio_missing="No draft step was judged by p and q: none of the methods that ran does so.",
+        worked=worked_problem(inputs.rows),
+        provenance=provenance,
+    )
+    with atomic(out / "index.html") as t:
+        t.write_text(html, encoding="utf-8")
+    return out / "index.html"

@@ -1,0 +1,71 @@
+"""The stages of the pipeline by name: what dvc.yaml and `semspec stage NAME` run.
+
+Each is a function from files and settings to files, importable without loading anything heavy. This module only says
+which package does the work; it knows nothing of DVC, Prefect or MLflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from semspec.config import Settings
+from semspec.files import read_parquet, write_json, write_parquet
+
+
+def models(settings: Settings, root: Path) -> None:
+    """Fetch, verify and convert the models; write what identifies them to data/models/ROLE.json."""
+    from semspec.models import describe, ensure
+
+    for role in ("encoder", "draft", "target"):
+        name = getattr(settings.models, role)
+        ensure(name, settings.models.trust_remote_code)
+        write_json(root / f"data/models/{role}.json", describe(name))
+
+
+def contexts(settings: Settings, root: Path) -> None:
+    from semspec.semantics.sampling import make_contexts
+
+    make_contexts(settings, root)
+
+
+def sample(settings: Settings, root: Path) -> None:
+    from semspec.semantics.sampling import sample
+
+    sample(settings, root)
+
+
+def cluster(settings: Settings, root: Path) -> None:
+    """Cluster the samples of each context by meaning; write their semantic probabilities."""
+    from semspec.models import ensure
+    from semspec.semantics.entailment import build
+    from semspec.semantics.labels import make_labels
+
+    samples = read_parquet(root / "data/samples/samples.parquet")
+    table = read_parquet(root / "data/contexts.parquet")
+    entailment = build(settings.cluster, ensure(settings.models.encoder))
+    labels = make_labels(samples, table, entailment, settings.cluster.labels)
+    write_parquet(root / "data/labels.parquet", labels)
+
+
+def train(settings: Settings, root: Path) -> None:
+    from semspec.probe.training import train_stage
+
+    train_stage(settings, root)
+
+
+def bench(settings: Settings, root: Path) -> None:
+    from semspec.bench.command import bench
+
+    bench(settings, root, root / "results/bench")
+
+
+def report(settings: Settings, root: Path) -> None:
+    from semspec.report import build
+
+    build(settings, root)
+
+
+STAGES: dict[str, Callable[[Settings, Path], None]] = {
+    f.__name__: f for f in (models, contexts, sample, cluster, train, bench, report)
+}

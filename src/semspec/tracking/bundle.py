@@ -1,0 +1,82 @@
+"""The hand-off: what a server needs beside the language models, as one folder of safetensors and JSON.
+
+    probes/{draft,target}/{probe.safetensors,config.json}    bundle.json
+
+bundle.json says which models, which layers, how to decode, and how good it was. No pickle, no weights of a
+language model, no path of this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import semspec.provenance
+from semspec import files
+from semspec.tracking.mlflow_log import split_history
+
+if TYPE_CHECKING:
+    from semspec.config import Settings
+
+FORMAT = 1
+ROLES = ("draft", "target")
+PROBE_FILES = ("probe.safetensors", "config.json")
+DATA = ("data/contexts.parquet", "data/samples/samples.parquet", "data/labels.parquet")
+RULE = "accept a drafted step with probability min(1, p / q)"
+
+
+def _metrics(root: Path) -> dict[str, Any]:
+    """Probe metrics without their histories, and the comparison with its intervals; what there is of them."""
+    out: dict[str, Any] = {}
+    probes, bench = root / "data/probes/metrics.json", root / "results/bench/summary.json"
+    if probes.exists():
+        out["probes"], _ = split_history(files.read_json(probes))
+    if bench.exists():
+        out["bench"] = files.read_json(bench).get("methods", {})
+    return out
+
+
+def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
+    """Write the bundle into `folder` (made, or replaced file by file); returns what bundle.json holds.
+
+    Raises `UserError` when the probes or the models' descriptions are missing.
+    """
+    layers = {}
+    for role in ROLES:
+        for name in PROBE_FILES:
+            source = files.present(root / "data/probes" / role / name)
+            with files.atomic(folder / "probes" / role / name) as temporary:
+                shutil.copyfile(source, temporary)
+        layers[role] = files.read_json(root / "data/probes" / role / "config.json")["layers"]
+    models = {role: files.read_json(root / f"data/models/{role}.json") for role in ROLES}
+    bundle = {
+        "format": FORMAT,
+        "semspec": semspec.provenance.versions()["semspec"],
+        "models": {role: {"name": d["name"], "sha256": d["sha256"]} for role, d in models.items()},
+        "layers": layers,
+        "decoding": {
+            "rule": RULE,
+            "gamma": settings.bench.gamma,
+            "temperature": settings.bench.temperature,
+            "top_p": settings.bench.top_p,
+            "split": settings.text.split,
+            "max_step_tokens": settings.text.max_step_tokens,
+            "system": settings.text.system,
+            "weights": settings.engine.weights,
+        },
+        "metrics": _metrics(root),
+        "data": {path: files.sha256(root / path) for path in DATA if (root / path).exists()},
+        "params_sha256": semspec.provenance.params_sha256(settings),
+    }
+    files.write_json(folder / "bundle.json", bundle)
+    return bundle
+
+
+def md5(folder: Path) -> str:
+    """MD5 over the names and bytes of a bundle's files: equal bundles, equal digest."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{files.sha256(path)}\n".encode())
+    return digest.hexdigest()

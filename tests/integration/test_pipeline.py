@@ -1,0 +1,338 @@
+"""The pipeline: the graph in dvc.yaml, the flow file, and real DVC and Prefect with small fake stages."""
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from semspec import config, pipeline, process
+from semspec.errors import UserError
+
+pytestmark = pytest.mark.timeout(240)
+ROOT = Path(__file__).resolve().parents[2]
+ORDER = ["models", "contexts", "sample", "cluster", "train", "bench", "report"]
+
+
+def stages() -> dict:
+    return YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+
+
+def outs(stage: dict) -> list[str]:
+    return [*stage.get("outs", []), *stage.get("metrics", [])]
+
+
+def test_graph_runs_in_the_documented_order():
+    """The order that follows from files is the one the docs tell, and each stage is one plain command."""
+    assert list(pipeline.graph(ROOT)) == ORDER
+    assert all(stage["cmd"] == f"semspec stage {name}" for name, stage in stages().items())
+
+
+def test_every_dependency_is_written_by_an_earlier_stage():
+    """No stage reads a file that no earlier stage writes, and nothing is machine-specific."""
+    written: set[str] = set()
+    for name in ORDER:
+        stage = stages()[name]
+        assert set(stage.get("deps", [])) <= written, name
+        written |= set(outs(stage))
+    assert not any(path.startswith(("/", "..", "~")) for path in written)
+
+
+def test_every_parameter_exists_in_the_settings():
+    """A parameter that dvc.yaml watches is one that the settings have, and none is missed but labels."""
+    names = config.load(ROOT).model_dump()
+    watched = {p for stage in stages().values() for p in stage["params"]}
+    for dotted in watched:
+        value = names
+        for part in dotted.split("."):
+            value = value[part]
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking"}
+
+
+def test_stages_of_the_code_are_the_stages_of_the_graph():
+    """`semspec stage NAME` knows exactly the stages of dvc.yaml."""
+    from semspec.stages import STAGES
+
+    assert list(STAGES) == ORDER
+
+
+def test_ignored_folders_hold_no_output():
+    """DVC and git leave services' files alone, and no output of a stage lies in what DVC ignores."""
+    lines = (ROOT / ".dvcignore").read_text().splitlines()
+    ignored = [line.rstrip("/") for line in lines if line and not line.startswith("#")]
+    assert {"mlruns", "mlflow.db*", ".prefect", "data/samples/shards"} <= set(ignored)
+    assert not any(o.startswith(i) for s in stages().values() for o in outs(s) for i in ignored)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "flows").glob("*.py")), ids=lambda p: p.name)
+def test_flow_files_keep_real_annotations(path):
+    """`from __future__ import annotations` in a flow file breaks runs started from Prefect's UI."""
+    imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
+    assert not any(n.module == "__future__" for n in imports)
+
+
+def test_importing_the_library_loads_nothing_heavy():
+    """`semspec.pipeline` is imported by the command line: no prefect, mlflow, dvc or torch."""
+    code = "import sys, semspec.pipeline, semspec.tracking; print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not set(ast.literal_eval(done.stdout)) & {
+        "prefect",
+        "mlflow",
+        "dvc",
+        "torch",
+        "sklearn",
+        "transformers",
+    }
+
+
+def test_settings_of_the_user_stay(monkeypatch, tmp_path):
+    """`quiet` fills in what is unset, and asks for no server of its own when the user names one."""
+    for name in list(os.environ):
+        if name.startswith(("PREFECT_", "MLFLOW_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(
+        os, "environ", dict(os.environ) | {"PREFECT_API_URL": "http://x/api", "DO_NOT_TRACK": "1"}
+    )
+    pipeline.quiet(tmp_path)
+    assert os.environ["PREFECT_HOME"] == str(tmp_path / ".prefect") and os.environ["DO_NOT_TRACK"] == "1"
+    assert "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE" not in os.environ
+
+
+def run(code: str, **options) -> tuple[int, list[str]]:
+    lines: list[str] = []
+    command = [sys.executable, "-u", "-c", textwrap.dedent(code)]
+    return process.run_group(command, Path.cwd(), os.environ, log=lines.append, **options), lines
+
+
+def test_output_is_live_and_bars_are_no_log_lines(capsys):
+    """The terminal gets all; the log gets lines, not a bar's many states; hidden lines reach neither."""
+    code, lines = run(
+        r"""
+        import sys
+        print("one")
+        for i in range(3): sys.stderr.write(f"\r{i}/3")
+        sys.stderr.write("\n")
+        print("secret"); print("last", end="")
+        sys.exit(3)
+        """,
+        keep=lambda line: "secret" not in line,
+    )
+    err = capsys.readouterr().err
+    assert code == 3 and lines == ["one"]
+    assert "0/3\r1/3\r2/3\n" in err and "secret" not in err and err.endswith("last")
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypatch):
+    """Cancelling kills the whole process group, stubborn members too."""
+    monkeypatch.setattr(process, "GRACE_S", 0.5)
+    child = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    code = f"""
+    import subprocess, sys
+    p = subprocess.Popen([sys.executable, "-c", {child!r}])
+    print("pid", p.pid, flush=True); p.wait()
+    """
+    seen: list[str] = []
+
+    def stop(line):
+        seen.append(line)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        process.run_group(command, tmp_path, os.environ, log=stop, live=False)
+    pid = int(next(line for line in seen if line.startswith("pid")).split()[1])
+    assert not alive(pid)
+
+
+# -- a small project with real DVC ----------------------------------------------------------------------
+
+STAGE = """
+import sys, time, pathlib, ruamel.yaml
+name, out = sys.argv[1:3]
+seed = ruamel.yaml.YAML(typ="safe").load(open("params.yaml"))["seed"]
+print(f"working on {name}", flush=True)
+with open("ran.txt", "a") as f: f.write(name + "\\n")
+if seed == 2 and name == "bench": sys.exit(print("error: no dataset 'x'; see the docs", file=sys.stderr) or 2)
+if seed == 3 and name == "bench": raise RuntimeError("bug")
+if seed == 4 and name == "bench": print("asleep", flush=True); time.sleep(120)
+p = pathlib.Path(out); p.parent.mkdir(parents=True, exist_ok=True)
+text = '{"methods": {"semantic": {"pass_at_1": 0.5, "pass_at_1_ci": [0.1, 0.9], "n": 6, "tps": null}}}'
+p.write_text(text if out.endswith("summary.json") else f"{name} {seed}")
+"""
+DVC_YAML = """
+stages:
+  models: {cmd: python stage.py models m.txt, params: [models], outs: [m.txt]}
+  bench:
+    cmd: python stage.py bench results/bench/summary.json
+    deps: [m.txt]
+    params: [seed]
+    metrics: [results/bench/summary.json]
+  report: {cmd: python stage.py report r.txt, deps: [results/bench/summary.json], outs: [r.txt]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A git and DVC project with the real flow and fake stages."""
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    shutil.copytree(
+        ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local")
+    )
+    (tmp_path / "flows").mkdir()
+    shutil.copy(ROOT / "flows/pipeline.py", tmp_path / "flows")
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
+    (tmp_path / "stage.py").write_text(STAGE)
+    return tmp_path
+
+
+def ran(project: Path) -> list[str]:
+    path = project / "ran.txt"
+    names = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return names
+
+
+def test_stale_names_what_follows_from_a_change(project):
+    """All, then nothing, then a changed parameter's stage and those behind it; a bug is no user error."""
+    assert pipeline.stale(project) == ["models", "bench", "report"]
+    for name in ("models", "bench", "report"):
+        pipeline.run_stage(project, name, live=False)
+    assert pipeline.stale(project) == []
+    config.apply(project, overrides=["seed=3"])
+    assert pipeline.stale(project) == ["bench", "report"]
+    with pytest.raises(pipeline.StageFailed, match=r"stage 'bench' failed \(exit code 1\)"):
+        pipeline.run_stage(project, "bench", live=False)
+
+
+def test_outside_a_clone_is_a_mistake_of_the_users(tmp_path):
+    """Without the project's files, or without git, one line says what to do."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    with pytest.raises(UserError, match="cloned repository"):
+        pipeline.run_pipeline(tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
+    with pytest.raises(UserError, match="no_scm"):
+        pipeline.run_pipeline(tmp_path)
+
+
+def test_a_broken_graph_is_one_line(project):
+    """An invalid dvc.yaml gives one readable line, no traceback."""
+    (project / "dvc.yaml").write_text("stages: [")
+    with pytest.raises(UserError) as caught:
+        pipeline.stale(project)
+    assert "dvc.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+MAIN = """
+import sys
+from pathlib import Path
+from semspec import tracking
+from semspec.errors import UserError
+from semspec.pipeline import run_pipeline
+tracking.log_run = lambda root, settings: print("tracked") # MLflow has tests of its own
+try:
+    sys.exit(run_pipeline(Path.cwd(), None, sys.argv[1:]))
+except UserError as e:
+    sys.exit(print(f"error: {e}", file=sys.stderr) or 2)
+"""
+
+
+def semspec_run(project: Path, *overrides: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *overrides], cwd=project, env=os.environ | env,
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def server():
+    """One Prefect server for the tests below, used the way a user with an own server would."""
+    pipeline.quiet(ROOT)
+    from prefect.settings import PREFECT_API_URL
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180):
+        yield PREFECT_API_URL.value()
+
+
+def test_run_from_nothing_to_the_table_and_again(project, server):
+    """All stages run live under a flow and the table is printed; a second run starts no flow and is quick."""
+    first = semspec_run(project, PREFECT_API_URL=server)
+    assert first.returncode == 0, first.stderr
+    assert ran(project) == ["models", "bench", "report"]
+    assert "working on bench" in first.stderr and "tracked" in first.stdout
+    assert "semantic  0.500 [0.10, 0.90]" in first.stdout and "Traceback" not in first.stderr
+    assert "Running stage" not in first.stderr and "git add" not in first.stderr
+    (project / "mlflow.db").touch()  # stands for what the replaced tracking would have left
+    start = time.monotonic()
+    second = semspec_run(project, PREFECT_API_URL="http://127.0.0.1:9/api")  # would fail if it were asked
+    assert second.returncode == 0 and ran(project) == [] and "semantic" in second.stdout
+    assert time.monotonic() - start < 30
+
+    mistake = semspec_run(project, "seed=2", PREFECT_API_URL=server)
+    assert mistake.returncode == 2 and ran(project) == ["bench"]
+    assert mistake.stderr.strip().splitlines()[-1] == "error: no dataset 'x'; see the docs"
+    assert mistake.stderr.count("no dataset") == 1 and "Traceback" not in mistake.stderr
+
+
+def test_cancelling_leaves_no_process(project, server):
+    """SIGTERM during a stage (how Prefect cancels) ends the stage; a run meanwhile is told who is at work."""
+    flow = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "seed=4"], cwd=project, env=os.environ | {"PREFECT_API_URL": server},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for line in flow.stderr:
+            if "asleep" in line:
+                break
+        stage = [
+            int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _is(p, project, "stage.py")
+        ]
+        assert stage
+        with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
+            pipeline.stale(project)
+        flow.send_signal(signal.SIGTERM)
+        flow.communicate(timeout=60)
+        assert flow.returncode != 0
+        assert not any(alive(pid) for pid in stage)
+    finally:
+        if flow.poll() is None:
+            flow.terminate()
+            flow.wait(30)
+
+
+def _is(proc: Path, cwd: Path, word: str) -> bool:
+    try:
+        return word in (proc / "cmdline").read_text() and (proc / "cwd").resolve() == cwd.resolve()
+    except OSError:
+        return False
+
+
+def test_table_as_markdown(tmp_path):
+    """Missing values become dashes, intervals are shown, and no summary makes an empty table."""
+    assert pipeline.results_table(tmp_path) == ""
+    path = tmp_path / "results/bench/summary.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"methods": {"draft": {"pass_at_1": 0.25, "speedup": None, "n": 4}}}))
+    rows = pipeline.results_table(tmp_path, markdown=True).splitlines()
+    assert rows[0].startswith("| method | Pass@1 ") and rows[2] == "| draft | 0.250 | - | - | - | - | - | 4 |"

@@ -1,0 +1,104 @@
+"""The Hugging Face engine passes the conformance suite, in every kind of weights, and draws tokens correctly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conformance import EngineConformance
+from tiny import tiny_engine
+
+from semspec.engine.base import Sampling, Segment, never
+from semspec.engine.sampling import draw
+from semspec.errors import UserError
+
+
+class TestQwen2(EngineConformance):
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("qwen2")
+
+
+class TestLlama(EngineConformance):
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("llama", seed=3, merges=True)
+
+
+class TestBf16(EngineConformance):
+    exact = False
+    min_cosine = 0.9995  # 64 random units; the real models are held to 0.9998 in tests/e2e
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("llama", seed=1, weights="bf16")
+
+
+class TestInt8(EngineConformance):
+    exact = False
+    min_cosine = 0.97  # activations are quantised with one scale for all rows of a pass
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("llama", seed=2, weights="int8")
+
+
+def test_generation_stops_at_eos_and_feeds_it():
+    """EOS ends a step, belongs to its tokens, and is covered by the pooled state."""
+    engine = tiny_engine("llama", seed=4)
+    prompt = engine.encode("Go: ")
+    first = engine.session(prompt).generate(never, Sampling(), 5)
+    engine.eos_ids = frozenset({first.tokens[2]})
+    step = engine.session(prompt).generate(never, Sampling(), 5)
+    assert step.stop == "eos" and step.tokens == first.tokens[:3]
+    EngineConformance().assert_matches(engine, prompt, step)
+
+
+def test_the_token_behind_a_boundary_is_kept_for_the_next_step():
+    """A token drawn as look-ahead opens the next step instead of being drawn a second time."""
+    engine = tiny_engine("llama", seed=5)
+    prompt = engine.encode("Say: ")
+    seen: list[str] = []
+
+    def ends(text: str, upcoming: str) -> bool:
+        seen.append(upcoming)
+        return len(text) >= 4
+
+    session = engine.session(prompt)
+    session.generate(ends, Sampling(temperature=1.0, seed=1), 10)
+    following = session.generate(never, Sampling(temperature=1.0, seed=2), 3)
+    assert following.text.startswith(seen[-1])
+
+
+def test_nucleus_sampling_has_the_right_distribution():
+    """Frequencies of drawn tokens match the truncated, renormalised softmax (chi-square below its 99.9% bound)."""
+    logits = torch.tensor([[2.0, 1.0, 0.5, 0.0, -1.0, -3.0]])
+    sampling = Sampling(temperature=0.8, top_p=0.9, top_k=5)
+    p = torch.softmax(logits[0, :5] / 0.8, -1)
+    p = torch.where(p.cumsum(0) - p < 0.9, p, 0.0)
+    p = (p / p.sum()).numpy()
+    n = 20_000
+    uniforms = torch.tensor(np.random.default_rng(0).random(n), dtype=torch.float32)
+    counts = np.bincount(draw(logits.expand(n, -1), sampling, uniforms).numpy(), minlength=6)
+    assert counts[p.size :].sum() == 0 and counts[: p.size][p == 0].sum() == 0
+    kept = p > 0
+    chi2 = ((counts[:5][kept] - n * p[kept]) ** 2 / (n * p[kept])).sum()
+    assert chi2 < 16.3  # 3 degrees of freedom
+
+
+def test_an_empty_segment_is_refused():
+    """There is no state of no tokens."""
+    with pytest.raises(ValueError, match="empty"):
+        tiny_engine().session([1, 2]).read([Segment("")])
+
+
+def test_layers_that_do_not_exist_are_a_users_mistake():
+    """Asking for layer 99 of a 3-layer model says how many there are."""
+    with pytest.raises(UserError, match="it has 3"):
+        tiny_engine().observe([99])
+
+
+def test_text_that_looks_like_a_special_token_is_plain_text():
+    """A question that contains `<eos>` does not end anything."""
+    engine = tiny_engine()
+    assert engine.eos_id not in engine.encode("a<eos>b")

@@ -1,0 +1,260 @@
+"""Metrics, their intervals, and the runner that makes the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_results import row, settings
+
+from semspec.bench import runner
+from semspec.bench.metrics import summarize
+from semspec.bench.statistics import interval
+from semspec.decoding.base import Answer, TraceStep
+from semspec.errors import UserError
+from semspec.files import read_jsonl
+
+TABLE = [
+    row(0, "target", latency_s=4.0, output_tokens=40, target_tokens=40),
+    row(1, "target", latency_s=6.0, output_tokens=60, target_tokens=60),
+    row(2, "target", latency_s=2.0, output_tokens=20, target_tokens=20, correct=False),
+    row(
+        0,
+        "semantic",
+        latency_s=2.0,
+        output_tokens=40,
+        target_tokens=10,
+        draft_tokens=30,
+        offered=4,
+        accepted=3,
+        accepted_tokens=30,
+        verifications=4,
+        discarded_tokens=8,
+        verifier_tokens=38,
+    ),
+    row(
+        1,
+        "semantic",
+        latency_s=6.0,
+        output_tokens=50,
+        target_tokens=50,
+        offered=2,
+        accepted=0,
+        accepted_tokens=0,
+        verifications=2,
+        discarded_tokens=22,
+        verifier_tokens=22,
+        correct=False,
+        finish_reason="length",
+    ),
+    row(
+        2,
+        "semantic",
+        latency_s=1.0,
+        output_tokens=30,
+        target_tokens=0,
+        draft_tokens=30,
+        offered=3,
+        accepted=3,
+        accepted_tokens=30,
+        verifications=3,
+        verifier_tokens=30,
+        correct=False,
+    ),
+]
+
+
+def test_metrics_of_a_table_done_by_hand() -> None:
+    """Every metric of a three-problem table equals the value computed by hand."""
+    got = summarize(TABLE, 200)["semantic"]
+    expected = {
+        "pass_at_1": 1 / 3,
+        "latency_s": 3.0,
+        "tps": 120 / 9,
+        "speedup": (2 + 1 + 2) / 3,  # not 12 / 9, the ratio of the means
+        "pass_at_1_diff": -1 / 3,
+        "target_ratio": 60 / 120,
+        "acceptance_rate": 6 / 9,
+        "acceptance_length": 60 / 9,
+        "discarded_tokens": 10.0,
+        "verifier_tokens": 30.0,
+        "truncated": 1 / 3,
+        "n": 3,
+    }
+    assert {k: got[k] for k in expected} == pytest.approx(expected)
+
+
+def test_the_target_is_its_own_yardstick() -> None:
+    """The target's speed-up is 1 and its difference 0, without any width; what it does not do is null."""
+    got = summarize(TABLE, 200)["target"]
+    assert (got["speedup"], got["speedup_ci"]) == (1, [1, 1])
+    assert (got["pass_at_1_diff"], got["pass_at_1_diff_ci"]) == (0, [0, 0])
+    assert got["acceptance_rate"] is None and got["acceptance_length"] is None
+
+
+def test_speedup_is_null_without_the_target() -> None:
+    """Without the target's rows nothing is compared with it."""
+    got = summarize([r for r in TABLE if r["method"] != "target"], 200)["semantic"]
+    assert got["speedup"] is None and got["speedup_ci"] is None and got["pass_at_1_diff"] is None
+
+
+def test_pairing_leaves_out_problems_without_a_partner() -> None:
+    """A problem that the target has not answered counts in Pass@1 and not in the speed-up."""
+    got = summarize([r for r in TABLE if (r["id"], r["method"]) != ("p1", "target")], 200)["semantic"]
+    assert got["speedup"] == pytest.approx(2.0)
+    assert got["n"] == 3
+
+
+def test_repeats_are_averaged_within_a_problem() -> None:
+    """Two repeats of one problem weigh as much as one answer of another."""
+    rows = [row(0, "target"), row(0, "target", repeat=1, correct=False), row(1, "target")]
+    assert summarize(rows, 200)["target"]["pass_at_1"] == pytest.approx(0.75)
+
+
+def test_interval_is_seeded_and_holds_the_value() -> None:
+    """The same seed gives the same interval, another seed another, and the mean lies inside."""
+    values = np.random.default_rng(1).exponential(size=40)
+    low, high = interval(values, 500, seed=3)
+    assert (low, high) == interval(values, 500, seed=3)
+    assert (low, high) != interval(values, 500, seed=4)
+    assert low < values.mean() < high
+
+
+def test_interval_has_about_the_width_of_the_normal_one() -> None:
+    """On many values the percentile interval agrees with mean +- 1.96 standard errors."""
+    values = np.random.default_rng(2).normal(size=400)
+    error = 1.96 * values.std() / 20
+    assert interval(values, 4000) == pytest.approx((values.mean() - error, values.mean() + error), abs=0.02)
+
+
+def test_interval_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resampling in pieces, which keeps memory flat, changes nothing."""
+    whole = interval([1, 2, 4, 8], 300)
+    monkeypatch.setattr("semspec.bench.statistics._CELLS", 40)
+    assert interval([1, 2, 4, 8], 300) == whole
+
+
+@pytest.mark.parametrize("values", [[0.5], [1.0, 1.0, 1.0]])
+def test_interval_of_constant_values_is_the_value(values: list[float]) -> None:
+    """One value, or equal values, give no width rather than NaN."""
+    assert interval(values) == (values[0], values[0])
+
+
+@dataclass
+class Problem:
+    id: str
+    question: str
+    answer: str
+
+
+@dataclass
+class Grade:
+    correct: bool
+    answer: str | None
+
+
+def grade(output: str, gold: str) -> Grade:
+    return Grade(output == gold, output)
+
+
+PROBLEMS = [Problem("a", "One?", "One?"), Problem("b", "Two?", "2"), Problem("c", "Three?", "Three?")]
+
+
+@dataclass
+class Echo:
+    """A method that answers with the question; fails when it comes to `fail_at`."""
+
+    name: str
+    log: list[tuple[str, str]] = field(default_factory=list)
+    fail_at: str | None = None
+
+    def answer(self, question: str, seed: int = 0, on_step=None) -> Answer:
+        step = TraceStep("target", question, 2, p=float("nan"), seconds=0.5)
+        if on_step:
+            on_step(step)
+        if question == self.fail_at:
+            raise RuntimeError("out of memory")
+        self.log.append((self.name, question))
+        return Answer(question, "eos", (step,), 0.5, 2, 2, 0)
+
+
+def go(out: Path, log: list[tuple[str, str]], fail_at: str | None = None, **more) -> None:
+    methods = {name: Echo(name, log, fail_at) for name in ("target", "draft")}
+    runner.run(more.pop("settings", settings()), methods, PROBLEMS, out, grade=grade, **more)
+
+
+def test_methods_take_turns_and_the_warm_up_is_not_counted(tmp_path: Path) -> None:
+    """Rows come problem by problem, and a warm-up ends before its answer does."""
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log)
+    rows = read_jsonl(tmp_path / "results.jsonl")
+    assert [(r["id"], r["method"]) for r in rows] == [(p, m) for p in "abc" for m in ("target", "draft")]
+    assert [(r["method"], r["question"]) for r in rows] == log
+    assert [r["correct"] for r in rows[::2]] == [True, False, True]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["methods"]["target"]["pass_at_1"] == pytest.approx(2 / 3)
+    assert "params_sha256" in summary["provenance"]
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """After an error in the middle, a half-written line included, no finished answer is asked for again."""
+    first: list[tuple[str, str]] = []
+    with pytest.raises(RuntimeError):
+        go(tmp_path, first, fail_at="Three?")
+    assert len(first) == 4 and not (tmp_path / "results.jsonl").exists()
+    with (tmp_path / runner.PARTIAL).open("a") as f:
+        f.write('{"key": "half')
+    second: list[tuple[str, str]] = []
+    go(tmp_path, second)
+    assert second == [("target", "Three?"), ("draft", "Three?")]
+    assert [r["id"] for r in read_jsonl(tmp_path / "results.jsonl")] == list("aabbcc")
+    assert not (tmp_path / runner.PARTIAL).exists()
+
+
+@pytest.mark.parametrize("change", [{"settings": settings(temperature=0.5)}, {"identity": "other probes"}])
+def test_other_settings_redo_everything(tmp_path: Path, change: dict) -> None:
+    """Rows of a killed run with other settings or other probes are not mixed in."""
+    with pytest.raises(RuntimeError):
+        go(tmp_path, [], fail_at="Three?")
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log, **change)
+    assert len(log) == 6
+
+
+def test_more_problems_keep_the_rows_of_a_killed_run(tmp_path: Path) -> None:
+    """The number of problems and of resamples does not touch an answer, so it does not undo one."""
+    with pytest.raises(RuntimeError):
+        go(tmp_path, [], fail_at="Three?")
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log, settings=settings(limit=50, bootstrap=300))
+    assert len(log) == 2
+
+
+def test_two_problems_of_one_id_are_refused(tmp_path: Path) -> None:
+    """Metrics pair on the id, so an id that comes twice is the user's mistake, said before anything runs."""
+    with pytest.raises(UserError, match="'a' comes twice"):
+        runner.run(settings(), {"target": Echo("target")}, PROBLEMS[:1] * 2, tmp_path, grade=grade)
+
+
+def test_graded_rows_hold_no_time_and_no_nan(tmp_path: Path) -> None:
+    """graded.jsonl is the part that two equal runs share, and NaN is written as null."""
+    go(tmp_path, [])
+    (first, *_) = read_jsonl(tmp_path / "graded.jsonl")
+    assert "latency_s" not in first and "seconds" not in first["trace"][0]
+    assert first["trace"][0]["p"] is None
+
+
+def test_answer_seed_depends_on_problem_and_method_only() -> None:
+    """Seeds differ between problems, methods, repeats and runs, and are the same in every process."""
+    seeds = {
+        runner.answer_seed(s, p, m, r)
+        for s in (0, 1)
+        for p in "ab"
+        for m in ("target", "draft")
+        for r in (0, 1)
+    }
+    assert len(seeds) == 16
+    assert runner.answer_seed(0, "a", "target") == 97611970
