@@ -45,15 +45,13 @@ class FakeSession:
         self.tokens.append(token)
 
     def _step(self, n: int, text: str, stop: str) -> Step:
-        engine, end = self.engine, len(self.tokens)
-        seen = [engine.state(self.tokens[: i + 1]) for i in range(end - n, end)]
-        states, logprobs = zip(*seen, strict=True)
+        states, logprobs = self.engine.states(self.tokens, n)
         return Step(
-            tokens=self.tokens[end - n :],
+            tokens=self.tokens[-n:],
             text=text,
-            logprobs=np.array(logprobs, dtype=np.float32),
-            entropies=-np.array(logprobs, dtype=np.float32),
-            pooled=np.mean(states, axis=0, dtype=np.float32)[engine.layers],
+            logprobs=logprobs,
+            entropies=-logprobs,
+            pooled=states.mean(axis=0)[self.engine.layers],
             stop=stop,  # type: ignore[arg-type]
         )
 
@@ -135,11 +133,15 @@ class FakeEngine:
     def chat(self, question: str, system: str) -> list[int]:
         return self.encode(f"{system}\n{question}") + self.encode(ANSWER)
 
-    def state(self, tokens: Sequence[int]) -> tuple[np.ndarray, float]:
-        """`[layers, hidden]` in [0, 1), and a log-probability, of the last of `tokens` in their context."""
-        seed = zlib.crc32(repr((self.name, list(tokens))).encode())
-        rng = np.random.default_rng(seed)
-        return rng.random((self.n_layers, self.hidden_size), dtype=np.float32), -0.1 - float(rng.random())
+    def states(self, tokens: Sequence[int], n: int) -> tuple[np.ndarray, np.ndarray]:
+        """For the last `n` of `tokens`: states `[n, layers, hidden]` in [0, 1), log-probabilities `[n]`."""
+        crc, crcs = zlib.crc32(self.name.encode()), []
+        for t in tokens:
+            crc = zlib.crc32(t.to_bytes(4, "little"), crc)
+            crcs.append(crc)
+        odd = 2 * np.arange(self.n_layers * self.hidden_size + 1, dtype=np.uint64) + 2654435761
+        values = (np.array(crcs[-n:], dtype=np.uint64)[:, None] * odd % 2**32 / 2**32).astype(np.float32)
+        return values[:, 1:].reshape(n, self.n_layers, self.hidden_size), -0.1 - values[:, 0]
 
     def next_piece(self, answer: str, rng: np.random.Generator | None) -> str | None:
         """The text of the next token after `answer`, None for EOS."""

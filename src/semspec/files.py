@@ -64,7 +64,7 @@ def write_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:
 
 def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(present(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(present(path).read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
         try:

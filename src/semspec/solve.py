@@ -19,28 +19,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from semspec.config import Settings
-    from semspec.decoding import Answer, Method, Predictor, TraceStep
+    from semspec.decoding import Answer, Method, TraceStep
 
-PROBES = Path("data/probes")
 STYLES = {"draft": "cyan", "target": "magenta"}
-
-
-def _probes(root: Path) -> dict[str, Predictor]:
-    """{role: probe}, or a `UserError` when the pipeline has not trained them."""
-    for role in ("draft", "target"):
-        if not (root / PROBES / role / "config.json").exists():
-            raise UserError(f"{PROBES / role} holds no trained probe; run `semspec run` first")
-    from semspec.probe import Probe
-
-    return {role: Probe.load(root / PROBES / role) for role in ("draft", "target")}
 
 
 def _method(name: str, settings: Settings, root: Path) -> Method:
     from semspec import decoding, engine
+    from semspec.bench.command import load_probes
 
     if name not in decoding.METHODS:
         raise UserError(f"unknown method '{name}'; known: {', '.join(decoding.METHODS)}")
-    probes = _probes(root) if name in decoding.NEEDS_PROBES else {}
+    probes = load_probes(root) if name in decoding.NEEDS_PROBES else {}
     models = settings.models
     draft = None
     if name != decoding.Target.name:

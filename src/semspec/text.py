@@ -20,7 +20,9 @@ from semspec.errors import UserError
 _LATEX = re.compile(r"```|\$\$|\\\\|\\\[|\\\]")  # `\\` first: `\\[2pt]` is a line break, not a formula
 _CLOSER = {"```": "```", "$$": "$$", "\\[": "\\]"}
 _DISPLAY = re.compile(r"\\\[.*?\\\]|\$\$.*?\$\$", re.DOTALL)
-_FOLLOWS = re.compile(r"[ \t]?[^\s]")
+# The next text leaves the white space, with at most the one character of it that is glued to what follows. A
+# digit takes no space along: " 5" arrives as " ", "5".
+_RESUMES = re.compile(r"\S| [^\s\d]|\t[^\W\d_]")
 _FORMULA = re.compile(r"[ \t]?(?:\\(?!\()|\$\$)")
 
 _LABEL = r"(?:step|part|case|question|problem|solution|answer)\b"
@@ -94,7 +96,7 @@ class Splitter:
         """
         if not text or not self._delimited(text, upcoming):
             return False
-        if upcoming and (not self._resumes(upcoming) or _FORMULA.match(upcoming)):
+        if upcoming and (not _RESUMES.match(upcoming) or _FORMULA.match(upcoming)):
             return False
         return not _inside(text) and not _fragment(text)
 
@@ -111,13 +113,6 @@ class Splitter:
         if not _SENTENCE.search(tail) or _ABBREVIATION.search(tail):
             return False
         return not _LIST_NUMBER.search(body[-64:])
-
-    @staticmethod
-    def _resumes(upcoming: str) -> bool:
-        """Does `upcoming` leave the white space, with at most the one space that is glued to a word?"""
-        match = _FOLLOWS.match(upcoming)
-        # A digit takes no space along in the tokenizers of today, so " 5" arrives as " ", "5".
-        return match is not None and not (len(match.group()) == 2 and match.group()[1].isdigit())
 
     def split(self, text: str) -> list[str]:
         """The steps of a finished text; joined they are the text. What is left over is the last step."""

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from semspec import config, pipeline, process
 from semspec.errors import UserError
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = ["models", "contexts", "sample", "cluster", "train", "bench", "report"]
 
@@ -260,7 +260,7 @@ except UserError as e:
 def semspec_run(project: Path, *overrides: str, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", MAIN, *overrides], cwd=project, env=os.environ | env,
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from semspec.probe.calibration import Calibration
 from semspec.probe.probe import Probe
 from semspec.tracking import bundle, mlflow_log, registry
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 MINIMAL = {"models": {"draft": "Small/0.5B", "target": "big", "encoder": "e"}, "text": {"system": "Think."}}
 WIDTH = {"draft": 4, "target": 6}
 

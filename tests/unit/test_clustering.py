@@ -75,7 +75,7 @@ def test_cluster_asks_only_representatives_in_one_call() -> None:
     ],
 )
 def test_cascade(pair: tuple[str, str], score: float, expected: bool, asked: int) -> None:
-    """Plain spelling first, then the gate's veto, then the model's score; later stages are not asked in vain."""
+    """Plain spelling first, then the gate's veto, then the model; later stages are not asked in vain."""
     model = Scores(score)
     assert Cascade(True, model, 0.6).same("", [pair, pair[::-1]]) == [expected] * 2
     assert len(model.asked) == asked
@@ -177,7 +177,7 @@ def test_nli_refuses_a_model_without_entailment(nli_folder: Path, tmp_path: Path
     model.config.id2label = {0: "LABEL_0", 1: "not_entailment", 2: "LABEL_2"}
     model.save_pretrained(tmp_path / "other")
     AutoTokenizer.from_pretrained(nli_folder).save_pretrained(tmp_path / "other")
-    with pytest.raises(UserError, match="label 'entailment'"):
+    with pytest.raises(UserError, match="needs 'entailment'"):
         NliModel(tmp_path / "other")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="cannot load the entailment model"):

@@ -126,7 +126,7 @@ PIECES = st.sampled_from([*WORDS, *GAPS, *MARKS, "**Step 1: Go**", "### Two"])
 
 
 @pytest.mark.parametrize("splitter", [BLANK, SENTENCE], ids=["blank_line", "sentence"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(pieces=st.lists(PIECES, max_size=25), cuts=st.data())
 def test_streaming_equals_offline(splitter, pieces, cuts):
     """Token by token or at once: the same steps, and joined they are the text."""

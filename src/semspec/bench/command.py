@@ -62,7 +62,7 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
     """Run `settings.bench` and write its files into `out`; returns the summary."""
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
-    names = list(dict.fromkeys(chosen.methods))
+    names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(root) if decoding.NEEDS_PROBES & set(names) else {}
     trust = settings.models.trust_remote_code
     target = engine.load(settings.models.target, settings.engine, trust)

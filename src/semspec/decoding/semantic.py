@@ -83,7 +83,7 @@ class Semantic:
         unread: list[Segment] = []  # what the target wrote, until the draft needs it
 
         while not out.done:  # line 2
-            if unread:
+            if any(s.tokens for s in unread):
                 writer.read(unread)
             drafts = self._draft(writer, out)  # line 3
             read = self._verify(reader, drafts, out)  # line 4

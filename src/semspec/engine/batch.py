@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from semspec.engine.sampling import draw, logprob_and_entropy
 if TYPE_CHECKING:
     from semspec.engine.transformers import TransformersEngine
 
-READ_TOKENS = 512  # tokens of one packed reading pass, padding included
+READ_TOKENS = 512  # tokens of one packed reading pass (one longer text is read by itself)
 
 
 def _prefill(engine: TransformersEngine, prompts: Sequence[Sequence[int]]) -> tuple[Any, torch.Tensor, torch.Tensor]:
@@ -138,56 +139,57 @@ def sample_many(
 def read_many(
     engine: TransformersEngine, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
 ) -> list[list[Step]]:
-    """See `Engine.read_many`; texts of like length share a pass of at most `READ_TOKENS` tokens."""
+    """See `Engine.read_many`. A text that occurs twice after a prompt is read once."""
     out: list[list[Step]] = []
     for prompt, alternatives in zip(prompts, segments, strict=True):
-        cache, mask, logits = _prefill(engine, [prompt])
-        length = cache.get_seq_length()
-        parts = [engine.segment_tokens(s) for s in alternatives]
-        steps: dict[int, Step] = {}
-        order = sorted(range(len(parts)), key=lambda i: (len(parts[i]), i))
-        while order:
-            longest = len(parts[order[-1]])
-            chosen = order[-max(1, READ_TOKENS // longest) :]
-            del order[-len(chosen) :]
-            read = _read_pass(engine, cache, mask, logits, [parts[i] for i in chosen], len(prompt))
+        cache, _, logits = _prefill(engine, [prompt])
+        length = len(prompt)
+        parts = [tuple(engine.segment_tokens(s)) for s in alternatives]
+        steps: dict[tuple[int, ...], Step] = {}
+        waiting = list(dict.fromkeys(parts))
+        while waiting:
+            chosen = [waiting.pop(0)]
+            while waiting and sum(map(len, chosen)) + len(waiting[0]) <= READ_TOKENS:
+                chosen.append(waiting.pop(0))
+            steps |= zip(chosen, _read_packed(engine, cache, logits, chosen, length), strict=True)
             cache.crop(-(cache.get_seq_length() - length))
-            cache.batch_select_indices(torch.zeros(1, dtype=torch.long, device=engine.device))
-            for i, step in zip(chosen, read, strict=True):
-                step.text = alternatives[i].text or engine.text_after(list(prompt[-4:]), step.tokens)
-                steps[i] = step
-        out.append([steps[i] for i in range(len(parts))])
+        row = []
+        for part, segment in zip(parts, alternatives, strict=True):
+            text = segment.text or engine.text_after(list(prompt[-4:]), part)
+            row.append(replace(steps[part], text=text))
+        out.append(row)
     return out
 
 
-def _read_pass(
-    engine: TransformersEngine,
-    cache: Any,
-    mask: torch.Tensor,
-    logits: torch.Tensor,
-    parts: Sequence[Sequence[int]],
-    start: int,
+def _read_packed(
+    engine: TransformersEngine, cache: Any, logits: torch.Tensor, parts: Sequence[Sequence[int]], start: int
 ) -> list[Step]:
-    """Read right-padded token lists as alternatives after one prompt; leaves them in the cache."""
+    """Read token lists, end to end in ONE row, each attending to the prompt and to itself alone.
+
+    logits: `[1, vocab]`, after the prompt of `start` tokens. The tokens stay in the cache.
+    """
     started = time.perf_counter()
-    rows, longest = len(parts), max(map(len, parts))
-    ids = torch.full((rows, longest), engine.eos_id, device=engine.device)
-    seen = torch.zeros(rows, longest, dtype=torch.long, device=engine.device)
+    lengths = [len(p) for p in parts]
+    ids = torch.tensor([[t for p in parts for t in p]], device=engine.device)
+    owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(lengths)).to(engine.device)
+    within = torch.cat([torch.arange(n) for n in lengths]).to(engine.device)
+    # a token sees the prompt, and what stands before it in its own text
+    own = (owner[:, None] == owner[None]) & (within[:, None] >= within[None])
+    seen = torch.cat([own.new_ones(len(owner), start), own], dim=1)
+    pool = engine.new_pool(segments=len(parts))
+    pool.weights = (owner[None] == torch.arange(len(parts), device=engine.device)[:, None])[None].float()
+    passed = engine.forward(
+        ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None]
+    )[0]
+    guesses = torch.cat([logits, passed[:-1]])
+    guesses[within == 0] = logits
+    lp, h = (x.cpu().numpy() for x in logprob_and_entropy(guesses, ids[0]))
+    seconds = time.perf_counter() - started
+    steps, end = [], 0
     for i, part in enumerate(parts):
-        ids[i, : len(part)] = torch.tensor(part, device=engine.device)
-        seen[i, : len(part)] = 1
-    cache.batch_repeat_interleave(rows)
-    pool = engine.new_pool(rows=rows)
-    pool.weights = seen[:, None].float()
-    positions = start + torch.arange(longest, device=engine.device).expand(rows, -1)
-    full = torch.cat([mask.expand(rows, -1), seen], dim=1)
-    passed = engine.forward(ids, cache, pool, attention_mask=full, position_ids=positions)
-    steps = []
-    seconds = (time.perf_counter() - started) / rows
-    for i, part in enumerate(parts):
-        guesses = torch.cat([logits, passed[i, : len(part) - 1]])
-        lp, h = logprob_and_entropy(guesses, ids[i, : len(part)])
-        pooled = (pool.sums[:, i, 0] / len(part)).cpu().numpy()
+        at = slice(end, end + len(part))
+        end += len(part)
+        pooled = (pool.sums[:, 0, i] / len(part)).cpu().numpy()
         stop = "eos" if part[-1] in engine.eos_ids else "read"
-        steps.append(Step(list(part), "", lp.cpu().numpy(), h.cpu().numpy(), pooled, stop, seconds))  # type: ignore[arg-type]
+        steps.append(Step(list(part), "", lp[at], h[at], pooled, stop, seconds * len(part) / len(owner)))  # type: ignore[arg-type]
     return steps

@@ -59,7 +59,7 @@ def _label_summary(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def train_stage(settings: Settings, root: Path) -> None:
-    """Write `data/probes/`: DRAFT and TARGET probe, metrics.json, predictions.parquet."""
+    """Train both probes; writes `data/probes/` (draft, target, metrics.json, predictions.parquet)."""
     from tqdm import tqdm
 
     root, train = Path(root), settings.train

@@ -225,7 +225,8 @@ class Probes:
             others = {b: scores[b] for b in m["baselines"]}
             text = (
                 f"Brier {number(mine['brier'])} against {_best(others, 'brier', min)}; "
-                f"Spearman {_spearman(mine)} against {_best(others, 'spearman')}. What it says about a step may be chance."
+                f"Spearman {_spearman(mine)} against {_best(others, 'spearman')}. "
+                "What it says about a step may be chance."
             )
             self.warnings.append((f"The {role}'s probe does not beat its baselines.", text))
 
@@ -250,7 +251,8 @@ class Probes:
         if d["beats_baselines"] is False:
             text = (
                 f"Agreement with the true rule {number(d['agreement'])} against "
-                f"{_best(d['baselines'], 'agreement')}; Spearman {_spearman(d)} against {_best(d['baselines'], 'spearman')}. "
+                f"{_best(d['baselines'], 'agreement')}; Spearman {_spearman(d)} against "
+                f"{_best(d['baselines'], 'spearman')}. "
                 "A speed-up bought with it is not earned by the probes."
             )
             self.warnings.append(("The decision to accept does not beat its baselines.", text))

@@ -22,8 +22,10 @@ from semspec.semantics.normalise import normalise
 if TYPE_CHECKING:
     from semspec.config import Cluster
 
-ROWS = 8  # texts of one forward pass of the encoder; a fixed shape keeps a text's vector independent of its neighbours
-GRAIN = 16  # tokens; lengths are padded to a multiple of it
+# The encoder always sees ROWS texts, padded to a multiple of GRAIN tokens: shapes that depend on a text alone
+# keep its vector independent, to the last bit, of what it is embedded with.
+ROWS = 8
+GRAIN = 16
 NLI_ROWS = 16
 
 
@@ -80,11 +82,11 @@ class Cascade:
     def _text(self, context: str, step: str) -> str:
         return f"{context}\n\n{step}" if self.use_context and context else step
 
-    def prepare(self, context: str, steps: Sequence[str]) -> None:
-        """Optional: let the model read these steps in full batches before pairs of them are asked for."""
+    def prepare(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Optional: let the model read (context, step) in full batches before pairs of them are asked for."""
         embed = getattr(self.model, "embed", None)
         if embed is not None:
-            embed([self._text(context, s) for s in steps])
+            embed([self._text(context, step) for context, step in steps])
 
 
 def _load(auto: str, folder: Path | str, trust_remote_code: bool = False) -> tuple[Any, Any, str]:
@@ -192,7 +194,7 @@ class NliModel:
         entailing = [i for i, label in labels.items() if label.startswith("entail")]
         if len(entailing) != 1:
             raise UserError(
-                f"'{name}' has labels {sorted(labels.values())}; cluster.nli_model needs one with a label 'entailment'"
+                f"'{name}' has labels {sorted(labels.values())}; cluster.nli_model needs 'entailment'"
             )
         self._entailment = entailing[0]
 
@@ -205,13 +207,12 @@ class NliModel:
         return text if len(offsets) <= room else text[offsets[-room][0] :]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """min over both directions of P(entailment), or -1 where it is not the most likely label both ways."""
+        """min over both directions of P(entailment), or -1 where it is not the likeliest both ways."""
         import torch
 
         tails = {t: self._tail(t) for pair in pairs for t in pair}
-        directed = sorted(
-            {d for a, b in pairs for d in ((a, b), (b, a))}, key=lambda d: (len(d[0]) + len(d[1]), d)
-        )
+        both_ways = {d for a, b in pairs for d in ((a, b), (b, a))}
+        directed = sorted(both_ways, key=lambda d: (len(d[0]) + len(d[1]), d))
         found: dict[tuple[str, str], float] = {}
         for start in range(0, len(directed), NLI_ROWS):
             chunk = directed[start : start + NLI_ROWS]

@@ -253,6 +253,16 @@ def _trim(tokens: list[Token]) -> list[Token]:
     return out
 
 
+def _negative(tokens: list[Token], i: int) -> bool:
+    """Is the number at `i` behind a minus that is a sign, no subtraction, no dash of the prose?"""
+    minus, before = tokens[i - 1], tokens[i - 2] if i > 1 else None
+    if minus.kind != "op" or minus.text != "-":
+        return False
+    if before is None or before.kind in ("left", "op", "relation", "stop"):
+        return True
+    return before.kind == "word" and tokens[i].glued and not minus.glued
+
+
 def numbers(tokens: list[Token]) -> list[Item]:
     """Literal numbers of a token run; `a / b` is one item (a, b, a/b), `16 - 3` two, `-3` is negative, 50
     cents also .5.
@@ -262,18 +272,8 @@ def numbers(tokens: list[Token]) -> list[Item]:
         if t.quantity is None:
             continue
         q = t.quantity
-        if i and tokens[i - 1].text == "-" and tokens[i - 1].kind == "op":
-            if (
-                i == 1
-                or tokens[i - 2].kind in ("left", "op", "relation", "stop")
-                or (
-                    tokens[i - 2].kind == "word"
-                    and not tokens[i - 1].spaced
-                    and t.glued
-                    and not tokens[i - 1].glued
-                )
-            ):
-                q = Quantity(-q.value, q.decimals)
+        if i and _negative(tokens, i):
+            q = Quantity(-q.value, q.decimals)
         ratio = i > 1 and tokens[i - 1].text == "/" and tokens[i - 2].quantity is not None
         if ratio and out and len(out[-1]) == 1 and q.value:
             top = out.pop()[0]

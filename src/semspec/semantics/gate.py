@@ -118,7 +118,7 @@ def _moderate(value: Fraction) -> bool:
 
 
 def close(a: Quantity, b: Quantity) -> bool:
-    """Equal in value, or one is the other rounded (3.33 and 3.3333 or 10/3; needs three significant digits)."""
+    """Equal in value, or one is the other rounded (3.33 and 10/3; takes three significant digits)."""
     if a.value == b.value:
         return True
     decimals = [d for d in (a.decimals, b.decimals) if d is not None]

@@ -21,6 +21,7 @@ from semspec.semantics.clustering import cluster
 from semspec.semantics.entailment import Entailment
 
 MODELS = ("target", "draft")  # also the order of entry
+BLOCK = 32  # contexts whose samples the model may read in advance, in full batches
 COLUMNS = ["sample_id", "context_id", "question_id", "author", "cluster", "p_draft", "p_target"]
 
 
@@ -54,12 +55,14 @@ def make_labels(
     ids = np.full(len(rows), -1)
     p = {m: np.full(len(rows), np.nan) for m in MODELS}
     groups = rows.groupby("context_id", sort=True)
+    names = sorted(groups.groups)
+    prepare = getattr(entailment, "prepare", None)
     for done, (name, group) in enumerate(groups, 1):
         ordered = [group[group["author"] == m].sort_values("index", kind="stable") for m in MODELS]
         context = texts[str(name)]
-        prepare = getattr(entailment, "prepare", None)
-        if prepare is not None:
-            prepare(context, list(group["text"]))
+        if prepare is not None and done % BLOCK == 1:
+            block = rows[rows["context_id"].isin(names[done - 1 : done - 1 + BLOCK])]
+            prepare([(texts[c], t) for c, t in zip(block["context_id"], block["text"], strict=True)])
         first = 0
         for part in [pd.concat(ordered)] if labels == "cross" else ordered:
             if part.empty:

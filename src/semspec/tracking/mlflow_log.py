@@ -61,7 +61,7 @@ def content(root: Path, settings: Settings) -> tuple[str, dict[str, str]]:
 
 
 def numbers(data: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """(name, value) of every finite number in nested data: ("target.mae", 0.1), or ("ci.0", 0.2) in a list."""
+    """(name, value) of each finite number in nested data: ("target.mae", 0.1), or ("ci.0", 0.2) in a list."""
     if isinstance(data, bool) or data is None or isinstance(data, str):
         return
     if isinstance(data, int | float):
