@@ -96,7 +96,7 @@ def solve(
     """
     from rich.console import Console
 
-    from semspec.problems import grade
+    from semspec.problems.grading import final_answer
 
     if not question.strip():
         raise UserError('the question is empty; write it in quotes: semspec solve "What is 6 times 7?"')
@@ -105,7 +105,7 @@ def solve(
         chosen = _method(method, settings, root)
     view = None if as_json else View(console)
     answer = chosen.answer(question, settings.seed, view.step if view else None)
-    boxed = grade(answer.text, "").answer
+    boxed = final_answer(answer.text)
     if view:
         view.total(answer, boxed)
     else:

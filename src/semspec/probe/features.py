@@ -41,11 +41,12 @@ def n_components(setting: Literal["auto"] | int, rows: int, inputs: int) -> int:
 
 def _spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and a safe standard deviation of each column, fp32."""
-    mean = x.mean(0, dtype=np.float64)
-    std = x.std(0, dtype=np.float64)
+    mean = x.mean(0, dtype=np.float64).astype(np.float32)
+    centred = x - mean
+    std = np.sqrt(np.einsum("ij,ij->j", centred, centred) / len(x))
     std = np.maximum(std, ROUNDING * np.abs(mean))
     std[std < 1e-6] = 1.0
-    return mean.astype(np.float32), std.astype(np.float32)
+    return mean, std
 
 
 @dataclass

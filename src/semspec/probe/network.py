@@ -7,6 +7,8 @@ calibration.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +17,7 @@ BETAS = (0.9, 0.95)  # the paper's
 # Ridge sees the hidden-state block with this total variance, that of the five standardised token statistics:
 # both blocks then start with an equal say, and one strength suits 64 components and 40,000 raw inputs alike.
 BLOCK_VARIANCE = 5.0
+ONE_THREAD_INPUTS = 2000
 
 
 def fit_ridge(x: np.ndarray, y: np.ndarray, strength: float, n_hidden: int) -> tuple[np.ndarray, float]:
@@ -45,6 +48,20 @@ def forward(weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(out, -60, 60)))
 
 
+@contextmanager
+def _one_thread(inputs: int) -> Iterator[None]:
+    """Train a small network on one thread: several would spend each short step waiting for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    if inputs <= ONE_THREAD_INPUTS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def fit_mlp(
     x: np.ndarray,
     y: np.ndarray,
@@ -67,7 +84,7 @@ def fit_mlp(
     import torch
     from torch import nn
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _one_thread(x.shape[1]):
         torch.manual_seed(seed)
         first, second = hidden_sizes
         net = nn.Sequential(
@@ -77,9 +94,13 @@ def fit_mlp(
         )  # fmt: skip
         mean = float(np.clip(np.mean(y), 0.01, 0.99))
         nn.init.constant_(net[6].bias, float(np.log(mean / (1 - mean))))
-        optimizer = torch.optim.AdamW(net.parameters(), lr=lr, betas=BETAS, weight_decay=weight_decay)
+        optimizer = torch.optim.AdamW(
+            net.parameters(), lr=lr, betas=BETAS, weight_decay=weight_decay, fused=True
+        )
         xs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         ys = torch.from_numpy(np.asarray(y, dtype=np.float32))
+        if validation is not None:
+            x_val, y_val = (torch.from_numpy(np.ascontiguousarray(v, dtype=np.float32)) for v in validation)
 
         def weights() -> dict[str, np.ndarray]:
             layers = (net[0], net[3], net[6])
@@ -99,7 +120,9 @@ def fit_mlp(
                 total += float(loss.detach()) * len(batch)
             row = {"epoch": epoch, "train_loss": total / len(xs)}
             if validation is not None:
-                row["val_loss"] = float(((forward(weights(), validation[0]) - validation[1]) ** 2).mean())
+                net.eval()
+                with torch.no_grad():
+                    row["val_loss"] = float(((torch.sigmoid(net(x_val)[:, 0]) - y_val) ** 2).mean())
                 if row["val_loss"] < best_loss:
                     best, best_epoch, best_loss = weights(), epoch, row["val_loss"]
             history.append(row)
