@@ -180,9 +180,7 @@ class FakeEngine:
             out.append([FakeSession(self, prompt).generate(step_ends, d, max_tokens) for d in draws])
         return out
 
-    def read_many(
-        self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
-    ) -> list[list[Step]]:
+    def read_many(self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]) -> list[list[Step]]:
         return [
             [FakeSession(self, prompt).read([s])[0] for s in alternatives]
             for prompt, alternatives in zip(prompts, segments, strict=True)

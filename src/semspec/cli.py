@@ -62,7 +62,12 @@ def models(args: argparse.Namespace) -> int:
 
     if args.action == "list":
         rows = [
-            {"name": e.name, "installed": installed(e.name), "license": e.license, "description": e.description}
+            {
+                "name": e.name,
+                "installed": installed(e.name),
+                "license": e.license,
+                "description": e.description,
+            }
             for e in CATALOGUE.values()
         ]
         if args.json:
@@ -143,7 +148,11 @@ def parser() -> Parser:
 
     def settable(p: Parser) -> None:
         p.add_argument(
-            "--set", action="append", default=[], metavar="a.b=c", help="change one parameter; may be repeated"
+            "--set",
+            action="append",
+            default=[],
+            metavar="a.b=c",
+            help="change one parameter; may be repeated",
         )
 
     p = verb("run", run, "the whole pipeline as a Prefect flow; ends with the results table and the paths")

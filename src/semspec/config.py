@@ -38,9 +38,7 @@ class Models(Strict):
 class Engine(Strict):
     """How the models are run."""
 
-    weights: Literal["auto", "fp32", "bf16", "int8"] = Field(
-        "auto", description="auto = int8 on a CPU, bf16 on a GPU."
-    )
+    weights: Literal["auto", "fp32", "bf16", "int8"] = Field("auto", description="auto = int8 on a CPU, bf16 on a GPU.")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ...")
     threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 = every core.")
     batch_rows: int = Field(48, ge=1, le=4096, description="Rows of one packed sampling batch.")
@@ -161,7 +159,9 @@ def _read(path: Path) -> Any:
     except (YAMLError, UnicodeDecodeError) as e:
         where = getattr(e, "problem_mark", None)
         at = f" at line {where.line + 1}" if where else ""
-        raise UserError(f"{path} is not valid YAML{at}; mend it or restore it with `git checkout {path.name}`") from None
+        raise UserError(
+            f"{path} is not valid YAML{at}; mend it or restore it with `git checkout {path.name}`"
+        ) from None
 
 
 def profiles() -> list[str]:

@@ -54,7 +54,10 @@ def _models(root: Path) -> tuple[bool, str]:
     names = [chosen.encoder, chosen.draft, chosen.target]
     missing = [n for n in names if n in CATALOGUE and not installed(n)]
     if missing:
-        return False, f"not fetched yet: {', '.join(missing)}; run `semspec models pull` (or `semspec run` does)"
+        return (
+            False,
+            f"not fetched yet: {', '.join(missing)}; run `semspec models pull` (or `semspec run` does)",
+        )
     return True, f"{', '.join(names)} under {home()}"
 
 

@@ -85,9 +85,7 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
     return pd.read_parquet(present(path))
 
 
-def write_safetensors(
-    path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None
-) -> None:
+def write_safetensors(path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     from safetensors.numpy import save_file
 
     with atomic(path) as t:

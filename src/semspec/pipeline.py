@@ -82,9 +82,7 @@ def graph(root: Path) -> dict[str, set[str]]:
     for name, stage in stages.items():
         for out in [*stage.get("outs", []), *stage.get("metrics", [])]:
             writer[out if isinstance(out, str) else next(iter(out))] = name
-    needs = {
-        name: {writer[d] for d in stage.get("deps", []) if d in writer} for name, stage in stages.items()
-    }
+    needs = {name: {writer[d] for d in stage.get("deps", []) if d in writer} for name, stage in stages.items()}
     ordered: dict[str, set[str]] = {}
     while len(ordered) < len(needs):
         ready = [n for n in needs if n not in ordered and needs[n] <= ordered.keys()]

@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -55,13 +56,20 @@ def _output() -> tuple[int, int]:
     return ours, theirs
 
 
-def _pieces(read_end: int) -> Iterator[str]:
-    """Pieces of output as they come, each a line ("...\\n"), or part of a progress bar ("\\r...")."""
+def _pieces(read_end: int, process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Pieces of output as they come, each a line ("...\\n"), or part of a progress bar ("\\r...").
+
+    Ends with the process, even if something it left behind keeps the output open.
+    """
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     pending, at_line_start = "", True
     while True:
+        ended = process.poll() is not None  # asked first: what it wrote before it ended is still read
+        ready, _, _ = select.select([read_end], [], [], 0.5)
+        if not ready and not ended:
+            continue
         try:
-            chunk = os.read(read_end, 65536)
+            chunk = os.read(read_end, 65536) if ready else b""
         except OSError:  # a terminal whose other side is closed
             chunk = b""
         pending += decode(chunk, final=not chunk)
@@ -107,7 +115,7 @@ def run_group(
     finally:
         os.close(write_end)
     try:
-        for piece in _pieces(read_end):
+        for piece in _pieces(read_end, process):
             line = piece.endswith("\n") and not piece.startswith("\r")
             if line and not keep(piece):
                 continue

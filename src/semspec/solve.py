@@ -87,9 +87,7 @@ def record(question: str, method: str, seed: int, answer: Answer, boxed: str | N
     return {"question": question, "method": method, "seed": seed, "answer": boxed, "steps": steps, **data}
 
 
-def solve(
-    question: str, settings: Settings, root: Path, method: str = "semantic", as_json: bool = False
-) -> int:
+def solve(question: str, settings: Settings, root: Path, method: str = "semantic", as_json: bool = False) -> int:
     """Answer `question` on stdout; returns the exit code 0.
 
     UserError when the question is empty, the method unknown, or a probe that it needs is missing.

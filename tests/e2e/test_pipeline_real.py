@@ -90,7 +90,13 @@ def test_the_champion_loads_in_a_clean_process(clone):
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root.parent, env=env, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code],
+        cwd=root.parent,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     values = json.loads(done.stdout.split("P ", 1)[1])

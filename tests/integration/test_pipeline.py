@@ -82,9 +82,7 @@ def test_flow_files_keep_real_annotations(path):
 def test_importing_the_library_loads_nothing_heavy():
     """`semspec.pipeline` is imported by the command line: no prefect, mlflow, dvc or torch."""
     code = "import sys, semspec.pipeline, semspec.tracking; print(sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not set(ast.literal_eval(done.stdout)) & {
         "prefect",
         "mlflow",
@@ -100,9 +98,7 @@ def test_settings_of_the_user_stay(monkeypatch, tmp_path):
     for name in list(os.environ):
         if name.startswith(("PREFECT_", "MLFLOW_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(
-        os, "environ", dict(os.environ) | {"PREFECT_API_URL": "http://x/api", "DO_NOT_TRACK": "1"}
-    )
+    monkeypatch.setattr(os, "environ", dict(os.environ) | {"PREFECT_API_URL": "http://x/api", "DO_NOT_TRACK": "1"})
     pipeline.quiet(tmp_path)
     assert os.environ["PREFECT_HOME"] == str(tmp_path / ".prefect") and os.environ["DO_NOT_TRACK"] == "1"
     assert "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE" not in os.environ
@@ -130,6 +126,13 @@ def test_output_is_live_and_bars_are_no_log_lines(capsys):
     err = capsys.readouterr().err
     assert code == 3 and lines == ["one"]
     assert "0/3\r1/3\r2/3\n" in err and "secret" not in err and err.endswith("last")
+
+
+def test_a_process_left_behind_does_not_hold_the_run_up():
+    """The run goes on when the command ends, though a child of it keeps the output open."""
+    start = time.monotonic()
+    code, lines = run("import subprocess; subprocess.Popen(['sleep', '30']); print('done')", live=False)
+    assert code == 0 and lines == ["done"] and time.monotonic() - start < 20
 
 
 def alive(pid: int) -> bool:
@@ -194,9 +197,7 @@ stages:
 def project(tmp_path):
     """A git and DVC project with the real flow and fake stages."""
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    shutil.copytree(
-        ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local")
-    )
+    shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local"))
     (tmp_path / "flows").mkdir()
     shutil.copy(ROOT / "flows/pipeline.py", tmp_path / "flows")
     shutil.copy(ROOT / "params.yaml", tmp_path)
@@ -305,9 +306,7 @@ def test_cancelling_leaves_no_process(project, server):
         for line in flow.stderr:
             if "asleep" in line:
                 break
-        stage = [
-            int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _is(p, project, "stage.py")
-        ]
+        stage = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _is(p, project, "stage.py")]
         assert stage
         with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
             pipeline.stale(project)

@@ -40,9 +40,7 @@ def write_project(root: Path) -> None:
     """The files that the stages leave, small, with the awkward values (null, lists, text) real ones have."""
     for role in ("draft", "target"):
         write_probe(root, role)
-        files.write_json(
-            root / f"data/models/{role}.json", {"name": role, "sha256": role * 4, "folder": role}
-        )
+        files.write_json(root / f"data/models/{role}.json", {"name": role, "sha256": role * 4, "folder": role})
     history = [{"epoch": e, "train_loss": 1 / e, "val_loss": None if e == 2 else 2 / e} for e in (1, 2, 3)]
     probe = {"mae": 0.1, "spearman": None, "predictor": "mlp", "history": history, "mae_ci": [0.05, 0.2]}
     files.write_json(root / "data/probes/metrics.json", {"target": probe, "decision": {"error": 0.2}})
@@ -53,12 +51,8 @@ def write_project(root: Path) -> None:
         "acceptance_length": None,
         "n": 6,
     }
-    files.write_json(
-        root / "results/bench/summary.json", {"methods": {"semantic": semantic}, "provenance": {}}
-    )
-    files.write_jsonl(
-        root / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": True}]
-    )
+    files.write_json(root / "results/bench/summary.json", {"methods": {"semantic": semantic}, "provenance": {}})
+    files.write_jsonl(root / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": True}])
     report = root / "results/report"
     (report / "tables").mkdir(parents=True)
     (report / "index.html").write_text("<p>report</p>")
@@ -97,9 +91,7 @@ def test_same_files_make_one_run(project, settings):
     """A second call returns the first run; a changed result makes another run."""
     first = tracking.log_run(project, settings)
     assert first is not None and tracking.log_run(project, settings) == first
-    files.write_jsonl(
-        project / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": False}]
-    )
+    files.write_jsonl(project / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": False}])
     assert tracking.log_run(project, settings) not in (None, first)
 
 
@@ -109,10 +101,7 @@ def test_run_holds_parameters_curves_metrics_and_report(project, settings):
     client = mlflow_log.client(project, settings)
     run = client.get_run(run_id)
     assert run.data.params["bench.gamma"] == "1" and run.data.params["models.target"] == "big"
-    assert (
-        run.data.metrics["probe.target.mae"] == 0.1
-        and run.data.metrics["bench.semantic.pass_at_1_ci.1"] == 0.9
-    )
+    assert run.data.metrics["probe.target.mae"] == 0.1 and run.data.metrics["bench.semantic.pass_at_1_ci.1"] == 0.9
     assert not any("spearman" in name or "acceptance_length" in name for name in run.data.metrics)
     curve = client.get_metric_history(run_id, "probe.target.val_loss")
     assert [(m.step, m.value) for m in curve] == [(1, 2.0), (3, pytest.approx(2 / 3))]
@@ -123,9 +112,7 @@ def test_run_holds_parameters_curves_metrics_and_report(project, settings):
 
 def test_failure_is_one_warning_line(tmp_path, settings, capsys):
     """A tracking address that can't work costs one line, not the result."""
-    broken = settings.model_copy(
-        update={"tracking": config.Tracking(uri="sqlite:////proc/no/such/mlflow.db")}
-    )
+    broken = settings.model_copy(update={"tracking": config.Tracking(uri="sqlite:////proc/no/such/mlflow.db")})
     assert tracking.log_run(tmp_path, broken) is None
     err = capsys.readouterr().err.strip().splitlines()
     assert sum(line.startswith("warning: ") for line in err) == 1
@@ -177,9 +164,7 @@ def test_registered_model_answers_in_a_clean_process(project, settings):
     stored = client.get_model_version_by_alias(name, registry.ALIAS)
     assert stored.version in ("1", 1) and stored.run_id == run_id
     files_of_model = [p.name for p in (project / "mlruns").rglob("*") if p.is_file()]
-    assert "probe.safetensors" in files_of_model and not any(
-        n.endswith((".pkl", ".pyc")) for n in files_of_model
-    )
+    assert "probe.safetensors" in files_of_model and not any(n.endswith((".pkl", ".pyc")) for n in files_of_model)
 
     rng = np.random.default_rng(1)
     roles = ["target", "draft", "target"]

@@ -153,9 +153,7 @@ def write_bench(root: Path, results: list[dict[str, Any]]) -> None:
         "python": "3.11.7",
         "platform": "Linux x86_64",
     }
-    write_json(
-        root / "results/bench/summary.json", {"methods": summarize(results, 200), "provenance": provenance}
-    )
+    write_json(root / "results/bench/summary.json", {"methods": summarize(results, 200), "provenance": provenance})
 
 
 def score(spearman: float, brier: float) -> dict[str, Any]:
@@ -192,8 +190,7 @@ def probe_metrics(draft: bool = True, target: bool = True, decision: bool | None
 
     def role(good: bool) -> dict[str, Any]:
         history = [
-            {"epoch": e, "folds": 5, "train_loss": 0.02 + 0.1 / e, "val_loss": 0.05 + 0.08 / e}
-            for e in range(1, 40)
+            {"epoch": e, "folds": 5, "train_loss": 0.02 + 0.1 / e, "val_loss": 0.05 + 0.08 / e} for e in range(1, 40)
         ]
         best = 0.5 if good else 0.1
         return {
@@ -236,9 +233,7 @@ def write_probes(root: Path, metrics: dict[str, Any], contexts: int = 20, seed: 
     hidden = rng.normal(size=(n, LAYERS, HIDDEN)) + 3 * label[:, 1, None, None] + (context % 4)[:, None, None]
     tensors = {"hidden": hidden.astype(np.float16), "logprob": rng.normal(size=(n, 5)).astype(np.float32)}
     write_safetensors(root / "data/samples/target.safetensors", tensors)
-    write_parquet(
-        root / "data/labels.parquet", table.assign(cluster=0, p_draft=label[:, 0], p_target=label[:, 1])
-    )
+    write_parquet(root / "data/labels.parquet", table.assign(cluster=0, p_draft=label[:, 0], p_target=label[:, 1]))
     guess = np.clip(0.25 + 0.5 * label + rng.normal(0, 0.12, (n, 2)), 0.02, 1)
     write_parquet(
         root / "data/probes/predictions.parquet",

@@ -203,6 +203,4 @@ def test_cosine_of_the_real_encoder() -> None:
     together = model.embed(steps)
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     alone = CosineModel(folder)
-    assert all(
-        np.array_equal(alone.embed([s])[0], v) for s, v in zip(steps[::-1], together[::-1], strict=True)
-    )
+    assert all(np.array_equal(alone.embed([s])[0], v) for s, v in zip(steps[::-1], together[::-1], strict=True))

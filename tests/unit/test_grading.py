@@ -199,9 +199,7 @@ def test_many_threads_share_the_worker():
 
     def work(i):
         for k in range(5):
-            if equivalent(rf"\sqrt{{{(i + k) ** 2}}}", str(i + k)) is not True or equivalent(
-                rf"\sqrt{{{i}}}", "x"
-            ):
+            if equivalent(rf"\sqrt{{{(i + k) ** 2}}}", str(i + k)) is not True or equivalent(rf"\sqrt{{{i}}}", "x"):
                 wrong.append((i, k))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(2, 8)]

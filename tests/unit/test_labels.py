@@ -40,9 +40,7 @@ def table(**texts: tuple[list[str], list[str]]) -> tuple[pd.DataFrame, pd.DataFr
         for author, own in zip(("draft", "target"), both, strict=True)
         for i, t in enumerate(own)
     ]
-    contexts = [
-        {"context_id": c, "question_id": c, "question": f"Q{c}", "steps": np.array(["s1\n\n"])} for c in texts
-    ]
+    contexts = [{"context_id": c, "question_id": c, "question": f"Q{c}", "steps": np.array(["s1\n\n"])} for c in texts]
     columns = ["sample_id", "context_id", "question_id", "author", "index", "text"]
     return pd.DataFrame(rows, columns=columns), pd.DataFrame(contexts)
 

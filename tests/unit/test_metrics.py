@@ -249,12 +249,6 @@ def test_graded_rows_hold_no_time_and_no_nan(tmp_path: Path) -> None:
 
 def test_answer_seed_depends_on_problem_and_method_only() -> None:
     """Seeds differ between problems, methods, repeats and runs, and are the same in every process."""
-    seeds = {
-        runner.answer_seed(s, p, m, r)
-        for s in (0, 1)
-        for p in "ab"
-        for m in ("target", "draft")
-        for r in (0, 1)
-    }
+    seeds = {runner.answer_seed(s, p, m, r) for s in (0, 1) for p in "ab" for m in ("target", "draft") for r in (0, 1)}
     assert len(seeds) == 16
     assert runner.answer_seed(0, "a", "target") == 97611970

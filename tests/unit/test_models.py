@@ -14,9 +14,7 @@ from semspec.errors import UserError
 from semspec.models import fetch, store
 from semspec.models.catalogue import CATALOGUE, Entry, File, Part
 
-PIECES = [
-    bytes([65 + i]) * (10 + i) for i in range(11)
-]  # eleven parts: as text, part 10 would sort before part 2
+PIECES = [bytes([65 + i]) * (10 + i) for i in range(11)]  # eleven parts: as text, part 10 would sort before part 2
 
 
 def sha(data: bytes) -> str:
@@ -154,9 +152,7 @@ class Hub:
         self.sha = "c0ffee"
         return self
 
-    def hf_hub_download(
-        self, repo: str, name: str, revision: str, local_dir: Path, etag_timeout: float
-    ) -> str:
+    def hf_hub_download(self, repo: str, name: str, revision: str, local_dir: Path, etag_timeout: float) -> str:
         self.revisions.append(revision)
         path = Path(local_dir) / name
         assert self.files is not None
@@ -317,9 +313,7 @@ def test_pip_is_told_to_take_wheels_only(tmp_path: Path, monkeypatch: pytest.Mon
 
     def run(command: list[str], **_: object) -> object:
         seen.append(command)
-        return type(
-            "Done", (), {"returncode": 1, "stderr": "WARNING: x\nERROR: No matching distribution\n"}
-        )()
+        return type("Done", (), {"returncode": 1, "stderr": "WARNING: x\nERROR: No matching distribution\n"})()
 
     monkeypatch.setattr(fetch.subprocess, "run", run)
     with pytest.raises(UserError) as error:
@@ -357,9 +351,7 @@ def tiny_gguf(path: Path, own_head: bool) -> dict:
     w.add_token_merges(["Ċ Ċ"])
     w.add_bos_token_id(len(words) - 2)
     w.add_eos_token_id(len(words) - 1)
-    w.add_chat_template(
-        "{% for m in messages %}{{ '<|im_start|>' + m['content'] + '<|im_end|>' }}{% endfor %}"
-    )
+    w.add_chat_template("{% for m in messages %}{{ '<|im_start|>' + m['content'] + '<|im_end|>' }}{% endfor %}")
     shapes = {"token_embd": (len(words), hidden)} | ({"output": (len(words), hidden)} if own_head else {})
     for i in range(2):
         shapes |= {f"blk.{i}.attn_q": (hidden, hidden), f"blk.{i}.attn_output": (hidden, hidden)}
@@ -409,9 +401,7 @@ def test_a_gguf_becomes_a_loadable_folder(
     text = "x = 12\n\nso \\boxed{12} é"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert tokenizer.eos_token == "<|im_end|>" and model.config.eos_token_id == tokenizer.eos_token_id
-    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False).startswith(
-        "<|im_start|>"
-    )
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False).startswith("<|im_start|>")
 
 
 def test_a_file_that_is_no_gguf_is_one_line(tmp_path: Path) -> None:

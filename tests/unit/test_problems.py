@@ -53,9 +53,7 @@ def test_generated_set_is_deterministic():
     assert [p.id for p in few] == [f"gsm_symbolic/test/3/{i}" for i in range(5)]
     assert all(math.isfinite(float(p.answer)) for p in many)
     code = "from semspec.problems import *; print(dataset_id(load('gsm_symbolic', 'test', 40, 3)))"
-    other = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert other.stdout.split()[-1] == dataset_id(many)
 
 

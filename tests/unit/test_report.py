@@ -100,9 +100,7 @@ def test_text_of_models_and_problems_is_escaped(tmp_path: Path) -> None:
     assert html.count("&lt;script&gt;") == 6
 
 
-@pytest.mark.parametrize(
-    "failing", [[], ["draft"], ["target"], ["decision"], ["draft", "target", "decision"]]
-)
+@pytest.mark.parametrize("failing", [[], ["draft"], ["target"], ["decision"], ["draft", "target", "decision"]])
 @pytest.mark.usefixtures("no_drawing")
 def test_a_red_box_for_each_part_that_does_not_beat_its_baselines(tmp_path: Path, failing: list[str]) -> None:
     """Exactly the failing probes, and the decision, get a warning, with their numbers in it."""
@@ -176,9 +174,7 @@ def test_the_worked_problem_shows_both_verdicts_if_any_does() -> None:
 def test_equal_inputs_give_equal_bytes(drawn: Path, tmp_path: Path) -> None:
     """Two builds of the same project agree in every file."""
     page(tmp_path, metrics=fake.probe_metrics())
-    one, two = (
-        {p.name: p.read_bytes() for p in (r / "results/report").rglob("*.*")} for r in (drawn, tmp_path)
-    )
+    one, two = ({p.name: p.read_bytes() for p in (r / "results/report").rglob("*.*")} for r in (drawn, tmp_path))
     assert one == two and len(one) == 23
 
 

@@ -35,9 +35,7 @@ def _identity(root: Path, methods: list[str]) -> str:
     """A hash of the probes in use: a resumed run never mixes answers of different probes."""
     if not decoding.NEEDS_PROBES & set(methods):
         return ""
-    files = [
-        root / "data/probes" / role / name for role in ROLES for name in ("config.json", "probe.safetensors")
-    ]
+    files = [root / "data/probes" / role / name for role in ROLES for name in ("config.json", "probe.safetensors")]
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 
@@ -48,9 +46,7 @@ def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
     bar = tqdm(total=total, desc="bench", unit="answer", file=sys.stderr)
 
     def tick(done: int, of: int, row: dict[str, Any]) -> None:
-        bar.set_postfix_str(
-            f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s"
-        )
+        bar.set_postfix_str(f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s")
         bar.update(done - bar.n)
         if done == of:
             bar.close()

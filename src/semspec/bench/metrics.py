@@ -187,6 +187,5 @@ def summarize(rows: Sequence[Row], resamples: int = 2000, seed: int = 0) -> dict
         by_method.setdefault(row["method"], []).append(row)
     base = by_method.get(BASE, [])
     return {
-        name: _alone(own, resamples, seed) | _against(own, base, resamples, seed)
-        for name, own in by_method.items()
+        name: _alone(own, resamples, seed) | _against(own, base, resamples, seed) for name, own in by_method.items()
     }

@@ -170,9 +170,7 @@ def run(
     ids = [str(p.id) for p in problems]
     twice = sorted({i for i in ids if ids.count(i) > 1})
     if twice:
-        raise UserError(
-            f"problem id {twice[0]!r} comes twice in the problem set; give every problem its own id"
-        )
+        raise UserError(f"problem id {twice[0]!r} comes twice in the problem set; give every problem its own id")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     key, partial = settings_key(settings, identity), out / PARTIAL

@@ -55,9 +55,7 @@ def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, p
     )
 
 
-METHODS: Mapping[str, Factory] = registry(
-    (Target.name, _target), (Draft.name, _draft), (Semantic.name, _semantic)
-)
+METHODS: Mapping[str, Factory] = registry((Target.name, _target), (Draft.name, _draft), (Semantic.name, _semantic))
 
 
 def build(

@@ -135,9 +135,7 @@ class Semantic:
         step = TraceStep("draft", draft.step.text, draft.n_tokens, truncated=truncated, **asdict(verdict))
         out.add(step, draft.segment.tokens, draft.step.eos)
 
-    def _rewrite(
-        self, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript
-    ) -> Segment:
+    def _rewrite(self, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript) -> Segment:
         """The target's own step in place of the dropped drafts; returned as the draft will read it."""
         step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
         out.add(

@@ -15,6 +15,4 @@ def load(name: str, settings: EngineSettings, trust_remote_code: bool = False) -
     from semspec.models import ensure
 
     folder = ensure(name, trust_remote_code)
-    return load_transformers(
-        folder, name, settings.weights, settings.device, settings.threads, trust_remote_code
-    )
+    return load_transformers(folder, name, settings.weights, settings.device, settings.threads, trust_remote_code)

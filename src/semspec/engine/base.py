@@ -65,9 +65,7 @@ class Step:
     def logprob_features(self) -> np.ndarray:
         """`[5]`, in the order of `LOGPROB_FEATURES`."""
         lp = self.logprobs
-        return np.array(
-            [lp.mean(), lp.min(), lp.sum(), self.entropies.mean(), len(lp)], dtype=np.float32
-        )
+        return np.array([lp.mean(), lp.min(), lp.sum(), self.entropies.mean(), len(lp)], dtype=np.float32)
 
 
 @dataclass
@@ -127,9 +125,7 @@ class Engine(Protocol):
         seeds: one per prompt (`sampling.seed` is not used); sample i of a prompt depends on (seed, i) alone.
         """
 
-    def read_many(
-        self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
-    ) -> list[list[Step]]:
+    def read_many(self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]) -> list[list[Step]]:
         """For each prompt, read each of its segments as an ALTERNATIVE continuation (not one after another)."""
 
 

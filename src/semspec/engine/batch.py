@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from semspec.engine.base import Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
@@ -21,21 +22,46 @@ from semspec.engine.sampling import draw, logprob_and_entropy
 if TYPE_CHECKING:
     from semspec.engine.transformers import TransformersEngine
 
+PREFIXES = 16  # prompts whose caches are kept: those of a shard are sampled from and then read after
 READ_TOKENS = 512  # tokens of one packed reading pass (one longer text is read by itself)
 
 
-def _prefill(engine: TransformersEngine, prompts: Sequence[Sequence[int]]) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """Cache, mask `[prompts, longest]` and last logits `[prompts, vocab]` of left-padded prompts."""
+def _prefix(engine: TransformersEngine, prompt: Sequence[int]) -> tuple[Any, torch.Tensor]:
+    """Cache and last logits `[1, vocab]` of one prompt, computed once while it is among the last `PREFIXES`.
+
+    The cache is shared: whoever appends to it crops it back.
+    """
+    key = tuple(prompt)
+    kept = engine.prefixes
+    if key not in kept:
+        cache = new_cache(engine.config)
+        logits = engine.forward(torch.tensor([list(prompt)], device=engine.device), cache, logits_to_keep=1)
+        kept[key] = cache, logits[:, -1]
+        while len(kept) > PREFIXES:
+            kept.pop(next(iter(kept)))
+    return kept[key]
+
+
+def _packed(
+    engine: TransformersEngine, prompts: Sequence[Sequence[int]], n: int
+) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """`n` rows of each prompt, left-padded: cache, mask `[rows, longest]` and last logits `[rows, vocab]`."""
     longest = max(map(len, prompts))
-    ids = torch.full((len(prompts), longest), engine.eos_id, device=engine.device)
+    made = [_prefix(engine, prompt) for prompt in prompts]
+    cache = new_cache(engine.config)
+    for i, layer in enumerate(cache.layers):
+        for name in ("keys", "values"):
+            parts = [getattr(one.layers[i], name) for one, _ in made]
+            rows = torch.cat([pad(p, (0, 0, longest - p.shape[-2], 0)) for p in parts])
+            layer.put(name, rows.repeat_interleave(n, 0))
     mask = torch.zeros(len(prompts), longest, dtype=torch.long, device=engine.device)
     for i, prompt in enumerate(prompts):
-        ids[i, longest - len(prompt) :] = torch.tensor(prompt, device=engine.device)
         mask[i, longest - len(prompt) :] = 1
-    cache = new_cache(engine.config)
-    positions = (mask.cumsum(1) - 1).clamp_min(0)
-    logits = engine.forward(ids, cache, attention_mask=mask, position_ids=positions, logits_to_keep=1)
-    return cache, mask, logits[:, -1]
+    return (
+        cache,
+        mask.repeat_interleave(n, 0),
+        torch.cat([logits for _, logits in made]).repeat_interleave(n, 0),
+    )
 
 
 class _Row:
@@ -78,9 +104,7 @@ def sample_many(
 ) -> list[list[Step]]:
     """See `Engine.sample_many`; all rows in ONE batch, so the caller bounds `len(prompts) * n`."""
     started = time.perf_counter()
-    cache, mask, logits = _prefill(engine, prompts)
-    cache.batch_repeat_interleave(n)
-    mask, logits = mask.repeat_interleave(n, 0), logits.repeat_interleave(n, 0)
+    cache, mask, logits = _packed(engine, prompts, n)
     rows = [_Row((p, i), prompts[p], seeds[p]) for p in range(len(prompts)) for i in range(n)]
     pool = engine.new_pool(rows=len(rows))
     out: list[list[Step | None]] = [[None] * n for _ in prompts]
@@ -142,7 +166,7 @@ def read_many(
     """See `Engine.read_many`. A text that occurs twice after a prompt is read once."""
     out: list[list[Step]] = []
     for prompt, alternatives in zip(prompts, segments, strict=True):
-        cache, _, logits = _prefill(engine, [prompt])
+        cache, logits = _prefix(engine, prompt)
         length = len(prompt)
         parts = [tuple(engine.segment_tokens(s)) for s in alternatives]
         steps: dict[tuple[int, ...], Step] = {}
@@ -151,8 +175,10 @@ def read_many(
             chosen = [waiting.pop(0)]
             while waiting and sum(map(len, chosen)) + len(waiting[0]) <= READ_TOKENS:
                 chosen.append(waiting.pop(0))
-            steps |= zip(chosen, _read_packed(engine, cache, logits, chosen, length), strict=True)
-            cache.crop(-(cache.get_seq_length() - length))
+            try:
+                steps |= zip(chosen, _read_packed(engine, cache, logits, chosen, length), strict=True)
+            finally:
+                cache.crop(-(cache.get_seq_length() - length))
         row = []
         for part, segment in zip(parts, alternatives, strict=True):
             text = segment.text or engine.text_after(list(prompt[-4:]), part)
@@ -178,9 +204,7 @@ def _read_packed(
     seen = torch.cat([own.new_ones(len(owner), start), own], dim=1)
     pool = engine.new_pool(segments=len(parts))
     pool.weights = (owner[None] == torch.arange(len(parts), device=engine.device)[:, None])[None].float()
-    passed = engine.forward(
-        ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None]
-    )[0]
+    passed = engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None])[0]
     guesses = torch.cat([logits, passed[:-1]])
     guesses[within == 0] = logits
     lp, h = (x.cpu().numpy() for x in logprob_and_entropy(guesses, ids[0]))

@@ -22,9 +22,16 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._buffers: dict[str, torch.Tensor] = {}
-        self.keys = self._append("keys", self.keys, key_states)
-        self.values = self._append("values", self.values, value_states)
+        for name, new in (("keys", key_states), ("values", value_states)):
+            setattr(self, name, self._append(name, getattr(self, name), new))
         return self.keys, self.values
+
+    def put(self, name: str, states: torch.Tensor) -> None:
+        """Start from given `keys` or `values` `[rows, heads, tokens, head size]`; both must be put."""
+        if not self.is_initialized:
+            self.lazy_initialization(states, states)
+            self._buffers = {}
+        setattr(self, name, states)
 
     def _append(self, name: str, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         length = old.shape[-2] if old.numel() else 0
@@ -41,14 +48,13 @@ class GrowingLayer(DynamicLayer):
 
 
 def new_cache(config) -> DynamicCache:  # type: ignore[no-untyped-def]
-    """An empty cache for a model of this config; `UserError` when its architecture cannot forget tokens."""
+    """An empty cache for a model of this config; `UserError` when its layers keep anything but full attention."""
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
-        if type(layer) is DynamicLayer:
-            cache.layers[i] = GrowingLayer()
-        elif not getattr(layer, "is_croppable", False):
+        if type(layer) is not DynamicLayer:
             raise UserError(
-                f"model type '{getattr(config, 'model_type', '?')}' has a cache that cannot be rolled back "
-                f"({type(layer).__name__}); choose a model with ordinary attention"
+                f"model type '{getattr(config, 'model_type', '?')}' has a cache that cannot be rolled back freely "
+                f"({type(layer).__name__}); choose a model with full attention in every layer"
             )
+        cache.layers[i] = GrowingLayer()
     return cache

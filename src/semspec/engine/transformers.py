@@ -28,7 +28,7 @@ from semspec.errors import UserError
 
 
 class Pool:
-    """Sums of hidden states: `sums` `[layers, rows, segments, hidden]`, weights `[rows, segments, tokens]` of a pass."""
+    """Sums of hidden states `[layers, rows, segments, hidden]`; `weights` `[rows, segments, tokens]` of a pass."""
 
     def __init__(self, layers: int, rows: int, segments: int, hidden: int, device: torch.device) -> None:
         self.sums = torch.zeros(layers, rows, segments, hidden, device=device)
@@ -64,6 +64,7 @@ class TransformersEngine:
         self._special = frozenset(getattr(tokenizer, "all_special_ids", []))
         vocab = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
         self.vocab_id = hashlib.sha256(vocab).hexdigest()[:16]
+        self.prefixes: dict[tuple[int, ...], tuple[Any, torch.Tensor]] = {}  # see batch._prefix
         self._pool: Pool | None = None
         self._slots: list[int | None] = []
         self.observe(None)
@@ -77,9 +78,7 @@ class TransformersEngine:
         return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def text_after(self, anchor: Sequence[int], tokens: Sequence[int]) -> str:
         """Text of `tokens` where they follow `anchor` (some tokenizers drop a leading space otherwise)."""
@@ -158,9 +157,7 @@ class TransformersEngine:
     ) -> list[list[Step]]:
         return batch.sample_many(self, prompts, n, step_ends, sampling, max_tokens, seeds)
 
-    def read_many(
-        self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
-    ) -> list[list[Step]]:
+    def read_many(self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]) -> list[list[Step]]:
         return batch.read_many(self, prompts, segments)
 
 
@@ -307,7 +304,12 @@ def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:
 
 
 def load(
-    folder: Path, name: str, weights: str = "auto", device: str = "auto", threads: int = 0, remote_code: bool = False
+    folder: Path,
+    name: str,
+    weights: str = "auto",
+    device: str = "auto",
+    threads: int = 0,
+    remote_code: bool = False,
 ) -> TransformersEngine:
     """Load a model folder (config.json, safetensors, tokenizer). `UserError` when it is not one."""
     import transformers

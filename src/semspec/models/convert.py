@@ -46,9 +46,7 @@ def convert(gguf: Path, folder: Path, name: str, progress: bool = True) -> None:
             tokenizer = AutoTokenizer.from_pretrained(**where)
         except (ValueError, KeyError, NotImplementedError) as e:
             reason = str(e).splitlines()[0] if str(e) else type(e).__name__
-            raise UserError(
-                f"{gguf.name} cannot be converted: {reason}; name a safetensors folder instead"
-            ) from None
+            raise UserError(f"{gguf.name} cannot be converted: {reason}; name a safetensors folder instead") from None
         model.save_pretrained(folder, max_shard_size="1000GB")
         tokenizer.save_pretrained(folder)
 

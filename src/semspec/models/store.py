@@ -161,9 +161,7 @@ def _pull(entry: Entry, progress: bool) -> Path:
 def _files(folder: Path) -> list[str]:
     """Files below `folder`, as sorted relative posix paths; hidden ones and the manifest left out."""
     found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
-    return sorted(
-        p.as_posix() for p in found if not any(x.startswith(".") for x in p.parts) and p.name != MANIFEST
-    )
+    return sorted(p.as_posix() for p in found if not any(x.startswith(".") for x in p.parts) and p.name != MANIFEST)
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -175,13 +173,9 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _loadable(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
-        raise UserError(
-            f"{folder} holds no config.json, so it is not a model folder; name one that transformers wrote"
-        )
+        raise UserError(f"{folder} holds no config.json, so it is not a model folder; name one that transformers wrote")
     if not any(folder.glob("*.safetensors")):
-        raise UserError(
-            f"{folder} holds no *.safetensors weights; save the model as safetensors (no pickle is loaded)"
-        )
+        raise UserError(f"{folder} holds no *.safetensors weights; save the model as safetensors (no pickle is loaded)")
     return folder
 
 
@@ -215,9 +209,7 @@ def _snapshot(name: str, trust_remote_code: bool) -> Path:
             pass
     source = fetch.hub()
     if source is None:
-        raise UserError(
-            f"{name} is not on this machine and the model hub is switched off; unset HF_HUB_OFFLINE"
-        )
+        raise UserError(f"{name} is not on this machine and the model hub is switched off; unset HF_HUB_OFFLINE")
     try:
         if record:
             commit = record["revision"]
@@ -230,8 +222,6 @@ def _snapshot(name: str, trust_remote_code: bool) -> Path:
             f"the network, or use a catalogue model ({', '.join(CATALOGUE)}) or a local folder"
         ) from None
     if not any(folder.glob("*.safetensors")):
-        raise UserError(
-            f"{name} has no safetensors weights; semspec loads no pickled ones: choose another model"
-        )
+        raise UserError(f"{name} has no safetensors weights; semspec loads no pickled ones: choose another model")
     write_json(_record_path(name), {"revision": commit, "code": trust_remote_code, "files": _hashes(folder)})
     return folder

@@ -65,9 +65,7 @@ def _fit_features(data: Data, rows: np.ndarray, train: Train, seed: int) -> feat
     return features.fit(data.hidden, logprob, rows, data.layers, train.pca, seed)
 
 
-def _fit_mlp(
-    x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: int, epochs: int | None
-) -> network.Fit:
+def _fit_mlp(x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: int, epochs: int | None) -> network.Fit:
     """Fit on `rows`; with `epochs` None a part of their questions stops the training early."""
     inner, held = rows, None
     if epochs is None:

@@ -74,8 +74,7 @@ def regression(pred: np.ndarray, label: np.ndarray, groups: np.ndarray, seed: in
         "mean_predicted": float(pred.mean()),
         "mean_label": float(label.mean()),
         "reliability": [
-            {"predicted": float(pred[b].mean()), "label": float(label[b].mean()), "n": len(b)}
-            for b in _bins(pred)
+            {"predicted": float(pred[b].mean()), "label": float(label[b].mean()), "n": len(b)} for b in _bins(pred)
         ],
     }
 

@@ -131,9 +131,7 @@ def fit(
     return Features(layers=layers if hidden is not None else [], **parts)
 
 
-def _fit_hidden(
-    hidden: np.ndarray, rows: np.ndarray, pca: Literal["auto"] | int, seed: int
-) -> dict[str, np.ndarray]:
+def _fit_hidden(hidden: np.ndarray, rows: np.ndarray, pca: Literal["auto"] | int, seed: int) -> dict[str, np.ndarray]:
     n_layers, width = hidden.shape[1:]
     center = np.empty((n_layers, width), dtype=np.float32)
     std = np.empty_like(center)

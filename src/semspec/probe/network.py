@@ -94,9 +94,7 @@ def fit_mlp(
         )  # fmt: skip
         mean = float(np.clip(np.mean(y), 0.01, 0.99))
         nn.init.constant_(net[6].bias, float(np.log(mean / (1 - mean))))
-        optimizer = torch.optim.AdamW(
-            net.parameters(), lr=lr, betas=BETAS, weight_decay=weight_decay, fused=True
-        )
+        optimizer = torch.optim.AdamW(net.parameters(), lr=lr, betas=BETAS, weight_decay=weight_decay, fused=True)
         xs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         ys = torch.from_numpy(np.asarray(y, dtype=np.float32))
         if validation is not None:

@@ -68,9 +68,7 @@ class Probe:
         n_layers, width = self.reading
         if hidden is None or hidden.ndim != 3 or hidden.shape[2] != width:
             shape = None if hidden is None else hidden.shape
-            raise ValueError(
-                f"the {self.role} probe needs hidden states [n, {n_layers}, {width}], not {shape}"
-            )
+            raise ValueError(f"the {self.role} probe needs hidden states [n, {n_layers}, {width}], not {shape}")
         if hidden.shape[1] == len(self.layers):
             return hidden
         if hidden.shape[1] != n_layers:

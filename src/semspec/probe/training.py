@@ -21,9 +21,7 @@ from semspec.probe.crossvalidation import Data, make_folds, train_role
 ROLES = ("draft", "target")
 
 
-def read_role(
-    root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, fold: np.ndarray, train: Train
-) -> Data:
+def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, fold: np.ndarray, train: Train) -> Data:
     """One role's reading of every sample, checked against samples.parquet."""
     path = root / "data" / "samples" / f"{role}.safetensors"
     tensors = files.read_safetensors(path)
@@ -91,10 +89,7 @@ def train_stage(settings: Settings, root: Path) -> None:
             table[f"pred_{role}"] = trained.predictions["probe"]
     draft = (table["author"] == "draft").to_numpy()
     metrics["decision"] = evaluation.decision(
-        {
-            name: (predicted["target"][name][draft], predicted["draft"][name][draft])
-            for name in predicted["draft"]
-        },
+        {name: (predicted["target"][name][draft], predicted["draft"][name][draft]) for name in predicted["draft"]},
         table["label_target"].to_numpy(dtype=float)[draft],
         table["label_draft"].to_numpy(dtype=float)[draft],
         questions[draft],

@@ -58,9 +58,7 @@ _FORMULA = re.compile(
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = r"(?<![\w.,)\]])-?\$?"  # "3-5" is a difference, "is -5" a negative number
 _LAST_NUMBER = re.compile(rf"(?:{_SIGNED})?(?:{_NUMBER})(?:/\d+)?(?:\\?%)?")
-_FIRST_NUMBER = re.compile(
-    rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?(?:{_NUMBER})(?:/\d+)?(?:\s?\\?%)?)(?=[\s.,;:!)*$]|$)"
-)
+_FIRST_NUMBER = re.compile(rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?(?:{_NUMBER})(?:/\d+)?(?:\s?\\?%)?)(?=[\s.,;:!)*$]|$)")
 
 
 def final_answer(output: str) -> str | None:

@@ -38,9 +38,7 @@ class Problem:
     kind: str = "math"
 
 
-def load(
-    dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None
-) -> list[Problem]:
+def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None) -> list[Problem]:
     """The first `limit` problems of a split; fewer when the set has no more.
 
     dataset: `gsm_symbolic`, `gsm8k`, `math500`, or the path of a `.jsonl` file, used as it is whatever
@@ -62,9 +60,7 @@ def load(
     if dataset == "math500":
         return _math500(split, limit, folder)
     close = difflib.get_close_matches(dataset.lower(), DATASETS, n=1)
-    hint = (
-        f"did you mean '{close[0]}'?" if close else f"use {', '.join(DATASETS)} or a file that ends in .jsonl"
-    )
+    hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(DATASETS)} or a file that ends in .jsonl"
     raise UserError(f"unknown dataset '{dataset}'; {hint}")
 
 
@@ -125,9 +121,7 @@ def _gsm8k(split: str, limit: int, folder: Path | None) -> list[Problem]:
 
 def _math500(split: str, limit: int, folder: Path | None) -> list[Problem]:
     if split != "test":
-        raise UserError(
-            f"math500 has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl"
-        )
+        raise UserError(f"math500 has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl")
     if folder is not None:
         return read_problems(folder / "math500" / "math500.jsonl")[:limit]
     path = _hub_file(*MATH500, "test.jsonl", "math500")
@@ -171,9 +165,7 @@ def read_problems(path: Path | str) -> list[Problem]:
         problem = _problem(value, path, number)
         before = lines.setdefault(problem.id, number)
         if before != number:
-            raise UserError(
-                f"{path} line {number}: id '{problem.id}' is that of line {before}; ids must differ"
-            )
+            raise UserError(f"{path} line {number}: id '{problem.id}' is that of line {before}; ids must differ")
         problems.append(problem)
     if not problems:
         raise UserError(f'{path} holds no problem; write one a line: {{"question": ..., "answer": ...}}')
@@ -188,16 +180,10 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as e:
-            reason = (
-                f"column {e.colno}: {e.msg}"
-                if isinstance(e, json.JSONDecodeError)
-                else "too deep or too long"
-            )
+            reason = f"column {e.colno}: {e.msg}" if isinstance(e, json.JSONDecodeError) else "too deep or too long"
             raise UserError(f"{path} line {number} is not valid JSON ({reason}); mend that line") from None
         if not isinstance(value, dict):
-            raise UserError(
-                f'{path} line {number} is not an object; write {{"question": ..., "answer": ...}}'
-            )
+            raise UserError(f'{path} line {number} is not an object; write {{"question": ..., "answer": ...}}')
         yield number, value
 
 
@@ -223,9 +209,7 @@ def _problem(row: dict[str, Any], path: Path, number: int) -> Problem:
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"{where}: the question is empty or not text; write the question as a string")
     number_like = isinstance(answer, int | float) and not isinstance(answer, bool)
-    if not (isinstance(answer, str) or number_like) or (
-        isinstance(answer, float) and not math.isfinite(answer)
-    ):
+    if not (isinstance(answer, str) or number_like) or (isinstance(answer, float) and not math.isfinite(answer)):
         raise UserError(f"{where}: the answer is neither text nor a number; write it as a string or a number")
     answer = str(answer).strip()
     if not answer:

@@ -118,9 +118,7 @@ def reliability(true: np.ndarray, predicted: np.ndarray, role: str, bins: int = 
     sizes = [18 + 90 * len(p) / len(true) for p in parts]
     ax.plot(x, y, color=colour(role), linewidth=1.2, alpha=0.7)
     ax.scatter(x, y, s=sizes, color=colour(role), label=f"{len(parts)} bins of equal count")
-    ax.set(
-        xlabel="Predicted semantic probability", ylabel="Mean label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03)
-    )
+    ax.set(xlabel="Predicted semantic probability", ylabel="Mean label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     ax.legend(loc="upper left", fontsize=9)
     return figure
 
@@ -186,9 +184,7 @@ def ratios(ratio: np.ndarray, accepted: np.ndarray) -> Figure:
     edges = np.linspace(0, 2, 21)
     groups = [np.clip(ratio[accepted], 0, 2), np.clip(ratio[~accepted], 0, 2)]
     labels = [f"accepted ({len(groups[0])})", f"rejected ({len(groups[1])})"]
-    _, _, bars = ax.hist(
-        groups, bins=edges, stacked=True, color=[COLOURS["semantic"], COLOURS["draft"]], label=labels
-    )
+    _, _, bars = ax.hist(groups, bins=edges, stacked=True, color=[COLOURS["semantic"], COLOURS["draft"]], label=labels)
     for patch in bars[1] if len(groups) > 1 else []:
         patch.set(hatch="////", edgecolor=INK, linewidth=0.4)
     ax.axvline(1, color=INK, linewidth=1, linestyle="--")

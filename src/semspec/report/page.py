@@ -70,9 +70,7 @@ def headline(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name in names:
         m = methods[name]
         if m.get("speedup") is None:
-            lines.append(
-                f"{name}: Pass@1 {BY_KEY['pass_at_1'].text(m)} in {BY_KEY['latency_s'].text(m)} s a problem."
-            )
+            lines.append(f"{name}: Pass@1 {BY_KEY['pass_at_1'].text(m)} in {BY_KEY['latency_s'].text(m)} s a problem.")
             continue
         diff, _, ci = BY_KEY["pass_at_1_diff"].text(m).partition(" ")
         speed = BY_KEY["speedup"].text(m)
@@ -143,17 +141,13 @@ def probe_figures(inputs: Inputs, folder: Path) -> list[Picture]:
             pair = inputs.predictions[[f"label_{role}", f"pred_{role}"]].dropna().to_numpy(float)
             if len(pair) < 2:
                 continue
-            svg = figures.save(
-                figures.reliability(pair[:, 0], pair[:, 1], role), folder, f"reliability_{role}"
-            )
+            svg = figures.save(figures.reliability(pair[:, 0], pair[:, 1], role), folder, f"reliability_{role}")
             caption = f"{len(pair)} samples, each predicted by a probe that saw no sample of its question."
             out.append(Picture(f"Reliability of the {role}'s probe", caption, svg))
     histories = {r: h for r in ROLES if (h := ((inputs.metrics or {}).get(r) or {}).get("history"))}
     if histories:
         svg = figures.save(figures.training(histories), folder, "training")
-        caption = (
-            "Squared error after each epoch, mean over the folds still training, whichever predictor won."
-        )
+        caption = "Squared error after each epoch, mean over the folds still training, whichever predictor won."
         out.append(Picture("Training of the networks", caption, svg))
     return out
 

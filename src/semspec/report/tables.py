@@ -104,11 +104,7 @@ def results(summary: Mapping[str, Any]) -> Table:
         for m in METRICS:
             values += [methods[name].get(m.key), *(methods[name].get(m.ci) or (None, None))]
         raw.append(values)
-    used = [
-        i
-        for i, c in enumerate(columns)
-        if c[-4:] not in ("_low", "high") or any(r[i] is not None for r in raw)
-    ]
+    used = [i for i, c in enumerate(columns) if c[-4:] not in ("_low", "high") or any(r[i] is not None for r in raw)]
     return Table(
         "results",
         "Results",
@@ -163,9 +159,7 @@ def _spearman(score: Mapping[str, Any]) -> str:
     return number(score["spearman"]) + (f" [{number(ci[0], 2)}, {number(ci[1], 2)}]" if ci else "")
 
 
-def _best(
-    scores: Mapping[str, Mapping[str, Any]], key: str, pick: Callable[..., tuple[float, str]] = max
-) -> str:
+def _best(scores: Mapping[str, Mapping[str, Any]], key: str, pick: Callable[..., tuple[float, str]] = max) -> str:
     """The best value of `key`, and whose it is."""
     value, name = pick((s[key], name) for name, s in scores.items())
     return f"{number(value)} ({BASELINES.get(name, name)})"
@@ -200,9 +194,7 @@ class Probes:
         if (metrics.get("decision") or {}).get("n"):
             out._decision(metrics["decision"])
         else:
-            out.missing.append(
-                "The decision cannot be judged: no draft sample has a label under both models."
-            )
+            out.missing.append("The decision cannot be judged: no draft sample has a label under both models.")
         return out
 
     def _role(self, role: str, m: Mapping[str, Any]) -> None:
@@ -217,9 +209,7 @@ class Probes:
         mine = scores[chosen]
         title = f"The {role}'s probe on {where} ({mine['n']} samples of {mine['questions']} questions)"
         columns = ["Predictor", "MAE", "Spearman", "Brier", "ECE"]
-        self.tables.append(
-            Table(f"probe_{role}", title, columns, rows, PROBE_NOTES if role == ROLES[-1] else [])
-        )
+        self.tables.append(Table(f"probe_{role}", title, columns, rows, PROBE_NOTES if role == ROLES[-1] else []))
         self.text.append(f"The {role}'s probe: {m['chosen_because']}.")
         if m["beats_baselines"] is False:
             others = {b: scores[b] for b in m["baselines"]}

@@ -48,9 +48,7 @@ class Cascade:
     what they depend on, for as long as the object lives.
     """
 
-    def __init__(
-        self, gate: bool, model: PairModel | None, threshold: float, use_context: bool = False
-    ) -> None:
+    def __init__(self, gate: bool, model: PairModel | None, threshold: float, use_context: bool = False) -> None:
         self.gate, self.model, self.threshold, self.use_context = gate, model, threshold, use_context
         self._decided: dict[bytes, bool] = {}
 
@@ -95,9 +93,7 @@ def _load(auto: str, folder: Path | str, trust_remote_code: bool = False) -> tup
     import transformers
 
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            str(folder), trust_remote_code=trust_remote_code
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
         model = getattr(transformers, auto).from_pretrained(
             str(folder), dtype=torch.float32, trust_remote_code=trust_remote_code
         )
@@ -140,9 +136,7 @@ class CosineModel:
         missing = sorted({t for t in plain if self._key(t) not in self._vectors})
         if missing:
             self._compute(missing)
-        return (
-            np.stack([self._vectors[self._key(t)] for t in plain]) if plain else np.zeros((0, 0), np.float32)
-        )
+        return np.stack([self._vectors[self._key(t)] for t in plain]) if plain else np.zeros((0, 0), np.float32)
 
     def _compute(self, texts: list[str]) -> None:
         import torch
@@ -193,17 +187,13 @@ class NliModel:
         labels = {int(i): str(label).lower() for i, label in self._model.config.id2label.items()}
         entailing = [i for i, label in labels.items() if label.startswith("entail")]
         if len(entailing) != 1:
-            raise UserError(
-                f"'{name}' has labels {sorted(labels.values())}; cluster.nli_model needs 'entailment'"
-            )
+            raise UserError(f"'{name}' has labels {sorted(labels.values())}; cluster.nli_model needs 'entailment'")
         self._entailment = entailing[0]
 
     def _tail(self, text: str) -> str:
         """The end of `text` that fits half of the model's input."""
         room = (self._limit - 4) // 2
-        offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
-            "offset_mapping"
-        ]
+        offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         return text if len(offsets) <= room else text[offsets[-room][0] :]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -232,9 +222,7 @@ class NliModel:
         return [min(found[a, b], found[b, a]) for a, b in pairs]
 
 
-def build(
-    settings: Cluster, encoder_folder: Path | str | None = None, trust_remote_code: bool = False
-) -> Cascade:
+def build(settings: Cluster, encoder_folder: Path | str | None = None, trust_remote_code: bool = False) -> Cascade:
     """The cascade that `cluster` in params.yaml describes; `encoder_folder` is needed for `entailment:
     cosine`.
     """
@@ -243,8 +231,6 @@ def build(
         model = NliModel(settings.nli_model, trust_remote_code=trust_remote_code)
     else:
         if encoder_folder is None:
-            raise UserError(
-                "cluster.entailment is cosine but no sentence encoder is there; run `semspec models pull`"
-            )
+            raise UserError("cluster.entailment is cosine but no sentence encoder is there; run `semspec models pull`")
         model = CosineModel(encoder_folder, trust_remote_code=trust_remote_code)
     return Cascade(settings.gate, model, settings.threshold, settings.context)

@@ -176,18 +176,14 @@ def _listed(equation: Chain, c: Claims) -> bool:
 def _compatible(a: Claims, b: Claims) -> bool:
     """Results and operators, both steps having equations."""
     last_a, last_b = a.equations[-1], b.equations[-1]
-    reordered = all(_listed(e, b) for e in a.equations[-20:]) and all(
-        _listed(e, a) for e in b.equations[-20:]
-    )
+    reordered = all(_listed(e, b) for e in a.equations[-20:]) and all(_listed(e, a) for e in b.equations[-20:])
     if not reordered and not _same_result(last_a.result, last_b.result, a.percent != b.percent):
         return False
     single = len(a.equations) == len(b.equations) == 1
     if (single or not reordered) and _contradict(last_a, last_b):
         return False
     return _nested(a.operators, b.operators) or (
-        last_a.sound
-        and last_b.sound
-        and _nested({_CLASS[o] for o in a.operators}, {_CLASS[o] for o in b.operators})
+        last_a.sound and last_b.sound and _nested({_CLASS[o] for o in a.operators}, {_CLASS[o] for o in b.operators})
     )
 
 
@@ -207,9 +203,7 @@ def verdict(first: str, second: str) -> Verdict:
         with_, without = (a, b) if a.equations else (b, a)
         agree = _has(without, with_.equations[-1].result)
     else:
-        agree = bool(a.last and b.last and close(a.last, b.last)) or (
-            _covered(a.numbers, b) and _covered(b.numbers, a)
-        )
+        agree = bool(a.last and b.last and close(a.last, b.last)) or (_covered(a.numbers, b) and _covered(b.numbers, a))
     if not agree:
         return "different"
     needed = [[n for e in c.equations for n in e.numbers] if inside else c.numbers for c in (a, b)]

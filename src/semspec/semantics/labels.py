@@ -47,10 +47,7 @@ def make_labels(
     unknown = set(samples["context_id"]) - set(contexts["context_id"])
     if unknown:
         raise UserError(f"samples of unknown context '{min(unknown)}'; run stages contexts and sample again")
-    texts = {
-        c: context_text(q, s)
-        for c, q, s in contexts[["context_id", "question", "steps"]].itertuples(index=False)
-    }
+    texts = {c: context_text(q, s) for c, q, s in contexts[["context_id", "question", "steps"]].itertuples(index=False)}
     rows = samples.reset_index(drop=True)
     ids = np.full(len(rows), -1)
     p = {m: np.full(len(rows), np.nan) for m in MODELS}
@@ -74,9 +71,7 @@ def make_labels(
             for model in MODELS:
                 own = authors == model
                 if own.any():
-                    p[model][at] = (np.bincount(found[own], minlength=int(found.max()) + 1) / own.sum())[
-                        found
-                    ]
+                    p[model][at] = (np.bincount(found[own], minlength=int(found.max()) + 1) / own.sum())[found]
         if progress is not None:
             progress(done, groups.ngroups)
     out = rows[["sample_id", "context_id", "question_id", "author"]].copy()
@@ -104,10 +99,6 @@ def summary(labels: pd.DataFrame) -> dict[str, Any]:
         "samples": len(labels),
         "clusters_per_context": _mean(clusters),
         "singletons": _mean(size == 1),
-        **{
-            f"p_{m}_on_{a}": _mean(labels.loc[labels["author"] == a, f"p_{m}"])
-            for a in MODELS
-            for m in MODELS
-        },
+        **{f"p_{m}_on_{a}": _mean(labels.loc[labels["author"] == a, f"p_{m}"]) for a in MODELS for m in MODELS},
         "true_acceptance": _mean((drafted["p_target"] / drafted["p_draft"]).clip(upper=1)),
     }

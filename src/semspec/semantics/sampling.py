@@ -105,9 +105,7 @@ def sample(settings: Settings, root: Path) -> None:
         print(f"sample: {count - len(todo)} of {count} shards are already there")
     if todo:
         models = {
-            role: engines.load(
-                getattr(settings.models, role), settings.engine, settings.models.trust_remote_code
-            )
+            role: engines.load(getattr(settings.models, role), settings.engine, settings.models.trust_remote_code)
             for role in ROLES
         }
         for i in tqdm(todo, desc="sample", unit="shard", total=count, initial=count - len(todo)):
@@ -142,9 +140,7 @@ def _sample_shard(
         seeds = [seed_of(settings.seed, author, c["context_id"]) for c in contexts]
         written = _sample_chunked(settings, writer, prompts[author], splitter, seeds)
         same = writer.vocab_id == reader.vocab_id
-        segments = [
-            [Segment(s.text, s.eos, list(s.tokens) if same else []) for s in samples] for samples in written
-        ]
+        segments = [[Segment(s.text, s.eos, list(s.tokens) if same else []) for s in samples] for samples in written]
         read = reader.read_many(prompts[other], segments)
         for context, seed, own, others in zip(contexts, seeds, written, read, strict=True):
             for i in range(n):

@@ -112,9 +112,7 @@ def _metrics(root: Path) -> list[Metric]:
         out += [Metric(f"probe.{name}", value, now, step) for name, step, value in points]
         out += [Metric(f"probe.{name}", value, now, 0) for name, value in numbers(rest)]
     if bench.exists():
-        out += [
-            Metric(f"bench.{n}", v, now, 0) for n, v in numbers(files.read_json(bench).get("methods", {}))
-        ]
+        out += [Metric(f"bench.{n}", v, now, 0) for n, v in numbers(files.read_json(bench).get("methods", {}))]
     return out
 
 
@@ -170,9 +168,7 @@ def log(root: Path, settings: Settings) -> str:
         "mlflow.source.git.commit": (origin["code"] or {}).get("commit"),
         "semspec.dirty": (origin["code"] or {}).get("dirty"),
     }
-    run = mlflow.create_run(
-        where, run_name=f"{settings.profile}-{md5[:8]}", tags={"mlflow.source.name": "semspec"}
-    )
+    run = mlflow.create_run(where, run_name=f"{settings.profile}-{md5[:8]}", tags={"mlflow.source.name": "semspec"})
     run_id = str(run.info.run_id)
     try:
         metrics = _metrics(root)

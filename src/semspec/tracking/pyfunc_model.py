@@ -34,9 +34,7 @@ class SemanticProbability(mlflow.pyfunc.PythonModel):
             layers, width = probe.reading
             hidden = np.stack([np.asarray(h, np.float32) for h in rows["hidden"]])
             if hidden.shape[1] != layers * width:
-                raise ValueError(
-                    f"the {role} probe needs {layers} x {width} hidden values, not {hidden.shape[1]}"
-                )
+                raise ValueError(f"the {role} probe needs {layers} x {width} hidden values, not {hidden.shape[1]}")
             logprob = np.stack([np.asarray(v, np.float32) for v in rows["logprob"]])
             out[rows.index] = probe.predict(hidden.reshape(-1, layers, width), logprob)
         return pd.DataFrame({"probability": out})

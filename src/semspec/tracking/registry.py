@@ -117,9 +117,7 @@ def register(root: Path, settings: Settings, run_id: str) -> str:
             )
         client.log_artifacts(run_id, str(model), "model")
     try:
-        client.create_registered_model(
-            name, description="Semantic probability probes of a draft and a target model."
-        )
+        client.create_registered_model(name, description="Semantic probability probes of a draft and a target model.")
     except MlflowException as e:
         if e.error_code != "RESOURCE_ALREADY_EXISTS":
             raise

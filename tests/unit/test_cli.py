@@ -1,0 +1,127 @@
+"""Mistakes on the command line and in params.yaml: one `error:` line, exit code 2, nothing spoiled."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from semspec import config
+from semspec.cli import main
+from semspec.errors import UserError
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    shutil.copy(REPO / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def failure(capsys, *args: str) -> str:
+    """The error line of a command that must fail as a user's mistake."""
+    try:
+        code = main(list(args))
+    except SystemExit as e:
+        code = e.code
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.strip()]
+    assert code == 2 and len(lines) == 1 and lines[0].startswith("error: "), (code, captured)
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (("folds:", "fold:"), "did you mean 'folds'"),
+        (("gamma: 1", "gamma: 0"), "bench.gamma"),
+        (("split: blank_line", "split: paragraph"), "text.split"),
+        (("questions: 16", "questions: many"), "contexts.questions"),
+        (("sample:\n  n: 10", "sample:\n  n: 10\n  n: 11"), "not valid YAML"),
+        (("seed: 0", "seed: [0"), "not valid YAML"),
+        (("models:", "model:"), "did you mean 'models'"),
+    ],
+)
+def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
+    """A wrong name, value or syntax is named, with what to do."""
+    text = (here / "params.yaml").read_text()
+    assert edit[0] in text
+    (here / "params.yaml").write_text(text.replace(*edit, 1))
+    assert wanted in failure(capsys, "stage", "cluster")
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        (["stage", "clusters"], "invalid choice"),
+        (["bench", "--set", "bench.limits=3"], "did you mean 'limit'"),
+        (["bench", "--set", "limit"], "section.name=value"),
+        (["bench", "--set", "seed.x=3"], "not a section"),
+        (["bench", "--methods", "target,magic"], "bench.methods"),
+        (["bench", "--dataset", "nope.jsonl", "--methods", "target"], "nope.jsonl"),
+        (["bench", "--limit", "0"], "bench.limit"),
+        (["models", "pull", "qwen2.5-coder-0.5b-instrukt"], "did you mean"),
+        (["solve", " "], "question is empty"),
+        (["solve", "2+2?"], "semspec run"),
+        (["report"], "missing"),
+        (["stage", "train"], "missing"),
+        ([], "required"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(here, capsys, args, wanted):
+    """Every verb answers a mistake with one line and exit code 2."""
+    assert wanted in failure(capsys, *args)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "empty"),
+        ("\n\n", "empty"),
+        ("{not json}\n", "line 1"),
+        ('{"id": "1", "question": "q"}\n', "answer"),
+    ],
+)
+def test_a_broken_problems_file_is_one_line(here, capsys, text, wanted):
+    """An empty or malformed file of problems is named before any model is loaded."""
+    (here / "p.jsonl").write_text(text)
+    assert wanted in failure(capsys, "bench", "--dataset", "p.jsonl", "--methods", "target")
+
+
+def test_outside_a_project_the_line_says_where_to_go(tmp_path, monkeypatch, capsys):
+    """Without params.yaml every verb says so."""
+    monkeypatch.chdir(tmp_path)
+    assert "params.yaml" in failure(capsys, "run")
+
+
+def test_a_profile_is_merged_with_comments_kept(here):
+    """Only what the profile names changes; comments stay; doing it twice changes nothing."""
+    before = (here / "params.yaml").read_text()
+    changed = config.apply(here, "laptop")
+    after = (here / "params.yaml").read_text()
+    assert "contexts.questions" in changed and "profile" in changed
+    assert config.load(here).contexts.questions == 64
+    assert before.count("#") == after.count("#")
+    assert config.apply(here, "laptop") == []
+    config.apply(here, "quick")
+    assert config.load(here).model_dump() == config.validate(config._read(REPO / "params.yaml")).model_dump()
+
+
+def test_a_bad_override_leaves_the_file_alone(here):
+    """Nothing is written unless the whole result is valid."""
+    before = (here / "params.yaml").read_bytes()
+    with pytest.raises(UserError, match=r"bench\.limit"):
+        config.apply(here, "laptop", ["bench.limit=-1"])
+    with pytest.raises(UserError, match=r"unknown profile 'laptob'.*laptop"):
+        config.apply(here, "laptob")
+    assert (here / "params.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("profile", config.profiles())
+def test_every_profile_is_valid(here, profile):
+    """A profile that ships applies cleanly and names itself."""
+    config.apply(here, profile)
+    assert config.load(here).profile == profile
