@@ -3,7 +3,8 @@
     python benchmarks/engine.py [--draft NAME] [--target NAME] [--weights int8 bf16 fp32]
 
 Prints medians of one run: milliseconds per decoded token after 200 tokens of context, per token of a 48-token step that
-is read in one pass, and per token and row of a sampled batch of 48. Drafting can gain at most decode(target) / (decode(draft) + read(target)), reached when every step is accepted.
+is read in one pass, and per token and row of a sampled batch of 48. Drafting can gain at most
+decode(target) / (decode(draft) + read(target)), reached when every step is accepted.
 """
 
 from __future__ import annotations

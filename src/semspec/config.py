@@ -90,7 +90,7 @@ class Train(Strict):
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
     pca: Literal["auto"] | int = Field("auto", description="Principal components; 0 = none; auto = when rows are few.")
     folds: int = Field(5, ge=2, le=50, description="Cross-validation folds, grouped by question.")
-    ridge: float = Field(10.0, gt=0, description="Ridge strength of `linear`.")
+    ridge: float = Field(30.0, gt=0, description="Ridge strength of `linear`.")
     hidden_sizes: tuple[int, int] = Field((512, 128), description="The two inner layers of `mlp`.")
     dropout: float = Field(0.1, ge=0, lt=1)
     lr: float = Field(1e-3, gt=0, lt=1)
@@ -98,7 +98,7 @@ class Train(Strict):
     epochs: int = Field(200, ge=1, le=100_000)
     patience: int = Field(20, ge=1)
     batch_size: int = Field(128, ge=1)
-    calibration: Literal["none", "isotonic", "sigmoid"] = "isotonic"
+    calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
 
 
 class Bench(Strict):

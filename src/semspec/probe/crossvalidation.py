@@ -159,11 +159,14 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
 
     calibrated = {str(name): _cross_calibrate(raw[name], data, train.calibration, floor) for name in names}
 
-    def scored(pred: np.ndarray, constant: bool = False) -> dict[str, Any]:
-        return evaluation.views(pred, data.label, data.questions, data.draft, seed, constant)
+    def scored(pred: np.ndarray, score: np.ndarray, constant: bool = False) -> dict[str, Any]:
+        return evaluation.views(pred, data.label, data.questions, data.draft, seed, constant, score)
 
-    candidates = {name: scored(pred) for name, pred in calibrated.items()}
-    baselines = {name: scored(pred, name == "mean") for name, pred in base.items()}
+    candidates = {str(name): scored(calibrated[name], raw[name]) for name in names}
+    baselines = {
+        "mean": scored(base["mean"], base["mean"], True),
+        "logprob": scored(base["logprob"], data.logprob[:, 0]),
+    }
     predictor, why = choose(candidates)
 
     rows = np.flatnonzero(known)

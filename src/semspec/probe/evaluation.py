@@ -59,16 +59,23 @@ def ece(pred: np.ndarray, label: np.ndarray) -> float:
     return float(sum(len(b) * abs(pred[b].mean() - label[b].mean()) for b in _bins(pred)) / len(pred))
 
 
-def regression(pred: np.ndarray, label: np.ndarray, groups: np.ndarray, seed: int) -> dict[str, Any] | None:
-    """MAE, Spearman with its interval by question, Brier, ECE, reliability bins; None without rows."""
+def regression(
+    pred: np.ndarray, label: np.ndarray, groups: np.ndarray, seed: int, score: np.ndarray | None = None
+) -> dict[str, Any] | None:
+    """MAE, Spearman with its interval by question, Brier, ECE, reliability bins; None without rows.
+
+    score: what the rows are ranked by; `pred` when absent. Calibration is monotone, so the calibrated probe ranks as its
+    raw score does; but cross-fitted calibration uses one curve per fold, whose offsets are no property of the probe.
+    """
     if not len(pred):
         return None
+    score = pred if score is None else score
     return {
         "n": len(pred),
         "questions": len(np.unique(groups)),
         "mae": float(np.abs(pred - label).mean()),
-        "spearman": spearman(pred, label),
-        "spearman_ci": spearman_ci(pred, label, groups, seed) if np.ptp(pred) else [0.0, 0.0],
+        "spearman": spearman(score, label),
+        "spearman_ci": spearman_ci(score, label, groups, seed) if np.ptp(score) else [0.0, 0.0],
         "brier": float(((pred - label) ** 2).mean()),
         "ece": ece(pred, label),
         "mean_predicted": float(pred.mean()),
@@ -86,6 +93,7 @@ def views(
     draft: np.ndarray,
     seed: int,
     constant: bool = False,
+    score: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """`regression` over every labelled row ("all") and over the draft's samples alone ("draft").
 
@@ -94,7 +102,8 @@ def views(
     """
     out: dict[str, Any] = {}
     for name, mask in (("all", ~np.isnan(label)), ("draft", ~np.isnan(label) & draft)):
-        found = regression(pred[mask], label[mask], groups[mask], seed)
+        ranked = None if score is None else score[mask]
+        found = regression(pred[mask], label[mask], groups[mask], seed, ranked)
         if constant and found:
             found |= {"spearman": 0.0, "spearman_ci": [0.0, 0.0]}
         out[name] = found
