@@ -49,10 +49,8 @@ def stage(args: argparse.Namespace) -> int:
     settings = config.load(".")
     STAGES[args.name](settings, Path("."))
     if args.name == "report":  # the last stage: a plain `dvc repro` is tracked too
-        from semspec.pipeline import quiet
         from semspec.tracking import log_run
 
-        quiet(Path("."))
         log_run(Path(".").resolve(), settings)
     return 0
 

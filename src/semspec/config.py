@@ -175,7 +175,8 @@ def _hint(name: str, known: Sequence[str]) -> str:
 
 
 def _explain(error: ValidationError, source: str) -> UserError:
-    first = error.errors()[0]
+    # a mistyped section is both unknown and missing: the first says more
+    first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
     loc = [str(x) for x in first["loc"]]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":

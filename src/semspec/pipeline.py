@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ from ruamel.yaml.error import YAMLError
 from semspec import config
 from semspec.errors import UserError
 from semspec.process import run_group
+from semspec.quiet import quiet
 
 FLOW = Path("flows") / "pipeline.py"
 SUMMARY = Path("results") / "bench" / "summary.json"
@@ -36,31 +38,11 @@ _NOISE = re.compile(  # what dvc says around a stage's own output
 )
 
 
+_cancelled: list[str] = []  # the stage that a Ctrl-C or SIGTERM ended; Prefect may raise something else after it
+
+
 class StageFailed(Exception):
     """A stage broke in a way that is not the user's mistake; its own output says how."""
-
-
-def quiet(root: Path) -> None:
-    """Set what keeps Prefect, MLflow and DVC inside `root` and off the network; a value the user set stays.
-
-    Call before prefect or mlflow is imported.
-    """
-    defaults = {
-        "PREFECT_HOME": str(root.resolve() / ".prefect"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-        "PREFECT_SERVER_UI_API_URL": "/api",
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "DO_NOT_TRACK": "true",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-        "DVC_NO_ANALYTICS": "true",
-    }
-    if "PREFECT_API_URL" not in os.environ:
-        defaults["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
 
 
 def _environment() -> dict[str, str]:
@@ -156,7 +138,12 @@ def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None
         return not _NOISE.match(line)
 
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
-    code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
+    try:
+        code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
+    except BaseException as e:
+        if not isinstance(e, Exception):
+            _cancelled.append(name)
+        raise
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
@@ -225,6 +212,34 @@ def track(root: Path) -> None:
         tracking.register(root, settings, run_id)
 
 
+def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Sequence[str]) -> int:
+    """Run the Prefect flow in this process; the exit code. Its console lines are left to its UI."""
+    print(f"to do: {', '.join(todo)}", flush=True)
+    print("starting Prefect ...", file=sys.stderr, flush=True)
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    _cancelled.clear()
+    try:
+        flow = load_flow(root)
+        flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
+    except StageFailed as e:
+        print(f"{e}; its own lines are above. Try it alone with `semspec stage NAME`", file=sys.stderr)
+        return 1
+    except UserError:
+        raise
+    except BaseException as e:
+        if _cancelled or isinstance(e, KeyboardInterrupt):
+            # Ctrl-C ends Prefect's server too, and Prefect then complains that it can't reach it
+            logging.disable(logging.CRITICAL)
+            print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+            return 130
+        if type(e).__module__.startswith("httpx") or "Failed to reach API" in str(e):
+            where = os.environ.get("PREFECT_API_URL")
+            what = f"no Prefect server answers at {where}; start it or unset PREFECT_API_URL" if where else ""
+            raise UserError(what or "Prefect's own server stopped; what is done is kept, run again") from None
+        raise
+    return 0
+
+
 def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> int:
     """`semspec run`: bring everything up to date, track it, print the comparison. Returns the exit code.
 
@@ -237,19 +252,12 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
         print(f"params.yaml: {name} changed")
     todo = stale(root)
     settings = config.load(root)
-    try:
-        if todo:
-            print(f"to do: {', '.join(todo)}", flush=True)
-            # the console shows the stages themselves; Prefect's own lines are for its UI
-            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-            print("starting Prefect ...", file=sys.stderr, flush=True)
-            flow = load_flow(root)
-            flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
-        elif not settings.tracking.uri and not (root / "mlflow.db").exists():
-            track(root)  # the files are there (from a cache, say), their record is not
-    except StageFailed as e:
-        print(f"{e}; its own lines are above. Try it alone with `semspec stage NAME`", file=sys.stderr)
-        return 1
+    if todo:
+        code = _run_flow(root, todo, profile, overrides)
+        if code != 0:
+            return code
+    elif not settings.tracking.uri and not (root / "mlflow.db").exists():
+        track(root)  # the files are there (from a cache, say), their record is not
     if not todo:
         print("everything is up to date")
     print()

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import os
 import shutil
 import signal
@@ -234,6 +235,36 @@ def test_outside_a_clone_is_a_mistake_of_the_users(tmp_path):
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
     with pytest.raises(UserError, match="no_scm"):
         pipeline.run_pipeline(tmp_path)
+
+
+def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch, capsys):
+    """Ctrl-C ends Prefect's server with us; its complaint about that is not what the user sees."""
+
+    class Flow:
+        Request = dict
+
+        def pipeline(self, request):
+            try:
+                pipeline.run_stage(tmp_path, "bench")
+            except BaseException:
+                raise ConnectionError("server gone") from None
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "run_group", interrupted)
+    monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("cancelled; ")
+
+
+def test_an_unreachable_server_is_one_line(project):
+    """A wrong PREFECT_API_URL is the user's mistake, told in one line that names it."""
+    done = semspec_run(project, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert done.returncode == 2 and ran(project) == []
+    assert "error: no Prefect server answers at http://127.0.0.1:9/api" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_broken_graph_is_one_line(project):

@@ -92,9 +92,10 @@ def test_a_broken_problems_file_is_one_line(here, capsys, text, wanted):
 
 
 def test_outside_a_project_the_line_says_where_to_go(tmp_path, monkeypatch, capsys):
-    """Without params.yaml every verb says so."""
+    """Without the project's files every verb says so."""
     monkeypatch.chdir(tmp_path)
-    assert "params.yaml" in failure(capsys, "run")
+    assert "cloned repository" in failure(capsys, "run")
+    assert "params.yaml" in failure(capsys, "stage", "train")
 
 
 def test_a_profile_is_merged_with_comments_kept(here):

@@ -64,8 +64,8 @@ def regression(
 ) -> dict[str, Any] | None:
     """MAE, Spearman with its interval by question, Brier, ECE, reliability bins; None without rows.
 
-    score: what the rows are ranked by; `pred` when absent. Calibration is monotone, so the calibrated probe ranks as its
-    raw score does; but cross-fitted calibration uses one curve per fold, whose offsets are no property of the probe.
+    score: what the rows are ranked by; `pred` when absent. Calibration is monotone, so a calibrated probe ranks as its
+    raw score does; but cross-fitted calibration has one curve per fold, whose offsets are no property of the probe.
     """
     if not len(pred):
         return None

@@ -131,7 +131,7 @@ def experiment(client: MlflowClient, root: Path, settings: Settings) -> str:
 
 def client(root: Path, settings: Settings) -> MlflowClient:
     """A client of the tracking address; what keeps MLflow quiet is set before it is imported."""
-    from semspec.pipeline import quiet
+    from semspec.quiet import quiet
 
     quiet(root)
     import logging
