@@ -79,8 +79,8 @@ def test_a_mistake_on_the_command_line_is_one_line(here, capsys, args, wanted):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("", "empty"),
-        ("\n\n", "empty"),
+        ("", "holds no problem"),
+        ("\n\n", "holds no problem"),
         ("{not json}\n", "line 1"),
         ('{"id": "1", "question": "q"}\n', "answer"),
     ],
