@@ -8,6 +8,7 @@ know: the activation scale is shared by all rows of a call, so results depend a 
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import nn
@@ -28,13 +29,11 @@ class Int8Linear(nn.Module):
             scale = rows.abs().amax(dim=1).clamp_min(1e-12) / 127.0
             values[i : i + _ROWS] = rows.div_(scale[:, None]).round_().clamp_(-127, 127)
             scales[i : i + _ROWS] = scale
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tensor = torch._make_per_channel_quantized_tensor(
-                values, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0
-            )
-            bias = None if linear.bias is None else linear.bias.detach().float()
-            self._packed = torch.ops.quantized.linear_prepack(tensor, bias)
+        tensor = torch._make_per_channel_quantized_tensor(
+            values, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0
+        )
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        self._packed = torch.ops.quantized.linear_prepack(tensor, bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # reduce_range: 7-bit activations, which the AVX2 kernels need to stay clear of overflow
@@ -43,8 +42,17 @@ class Int8Linear(nn.Module):
 
 def quantise(model: nn.Module) -> nn.Module:
     """Replace every `nn.Linear` in place (output head included); everything else becomes fp32."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.Linear):
-                setattr(module, name, Int8Linear(child))
+    places = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.Linear)
+    ]
+    places.sort(key=lambda place: -place[2].weight.numel())
+    # packing is single-threaded inside PyTorch, so several layers are packed side by side, the largest first
+    with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as workers:
+        warnings.simplefilter("ignore")  # quantised tensors are announced to leave PyTorch one day
+        made = workers.map(Int8Linear, (child for _, _, child in places))
+        for (parent, name, _), linear in zip(places, made, strict=True):
+            setattr(parent, name, linear)
     return model.float()

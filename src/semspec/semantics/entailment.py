@@ -92,6 +92,8 @@ def _load(auto: str, folder: Path | str, trust_remote_code: bool = False) -> tup
     import torch
     import transformers
 
+    transformers.utils.logging.disable_progress_bar()
+
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
         model = getattr(transformers, auto).from_pretrained(
