@@ -48,6 +48,8 @@ def stage(args: argparse.Namespace) -> int:
 
     settings = config.load(".")
     STAGES[args.name](settings, Path("."))
+    if config.load(".") != settings:  # DVC would record this output as made with the new values
+        raise UserError(f"params.yaml changed while '{args.name}' ran; run it again")
     if args.name == "report":  # the last stage: a plain `dvc repro` is tracked too
         from semspec.tracking import log_run
 
@@ -81,6 +83,9 @@ def models(args: argparse.Namespace) -> int:
             print(f"{name}: {pull([name])[0] if name in CATALOGUE else ensure(name)}")
     else:
         for name in names:
+            if name not in CATALOGUE:
+                print(f"{name}: not in the catalogue, so there is nothing to compare its bytes with")
+                continue
             verify(name)
             print(f"{name}: verified")
     return 0
@@ -199,9 +204,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as e:  # a full disk, a folder that may not be written
+        print(f"error: {e.filename or 'system'}: {e.strerror or e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return 130

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from semspec.errors import UserError
+from semspec.files import atomic
 
 PROFILES = Path(__file__).parent / "profiles"
 PARAMS = "params.yaml"
@@ -88,10 +89,12 @@ class Train(Strict):
     features: Literal["hidden", "logprob", "both"] = "both"
     layers: Literal["all", "last"] | list[int] = "all"
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
-    pca: Literal["auto"] | int = Field("auto", description="Principal components; 0 = none; auto = when rows are few.")
+    pca: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Principal components; 0 = none; auto = when rows are few."
+    )
     folds: int = Field(5, ge=2, le=50, description="Cross-validation folds, grouped by question.")
-    ridge: float = Field(30.0, gt=0, description="Ridge strength of `linear`.")
-    hidden_sizes: tuple[int, int] = Field((512, 128), description="The two inner layers of `mlp`.")
+    ridge: float = Field(30.0, gt=0, lt=1e9, description="Ridge strength of `linear`.")
+    hidden_sizes: tuple[PositiveInt, PositiveInt] = Field((512, 128), description="The two inner layers of `mlp`.")
     dropout: float = Field(0.1, ge=0, lt=1)
     lr: float = Field(1e-3, gt=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
@@ -177,7 +180,8 @@ def _hint(name: str, known: Sequence[str]) -> str:
 def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
-    loc = [str(x) for x in first["loc"]]
+    # a union adds the names of its members to the place: "train.layers.list[int]"
+    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str")]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":
         model: Any = Settings
@@ -250,10 +254,8 @@ def apply(root: Path | str = ".", profile: str | None = None, overrides: Sequenc
     after = validate(data, "the changed parameters").model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
-        temporary = path.with_suffix(".yaml.tmp")
-        with temporary.open("w", encoding="utf-8") as f:
+        with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as f:
             _yaml().dump(data, f)
-        temporary.replace(path)
     return changed
 
 

@@ -52,7 +52,7 @@ def read_json(path: Path | str) -> Any:
     path = present(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except ValueError:  # not JSON, or not UTF-8
         raise UserError(f"{path} is not valid JSON; delete it and run its stage again") from None
 
 
@@ -81,8 +81,13 @@ def write_parquet(path: Path | str, table: pd.DataFrame) -> None:
 
 def read_parquet(path: Path | str) -> pd.DataFrame:
     import pandas as pd
+    from pyarrow import ArrowException
 
-    return pd.read_parquet(present(path))
+    path = present(path)
+    try:
+        return pd.read_parquet(path)
+    except ArrowException:
+        raise UserError(f"{path} is damaged; delete it and run its stage again") from None
 
 
 def write_safetensors(path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
@@ -93,9 +98,14 @@ def write_safetensors(path: Path | str, tensors: dict[str, np.ndarray], metadata
 
 
 def read_safetensors(path: Path | str) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    return load_file(present(path))
+    path = present(path)
+    try:
+        return load_file(path)
+    except SafetensorError:
+        raise UserError(f"{path} is damaged; delete it and run its stage again") from None
 
 
 def sha256(path: Path | str) -> str:

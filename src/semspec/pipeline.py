@@ -7,13 +7,14 @@ not what a stage computes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
-import logging
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +39,8 @@ _NOISE = re.compile(  # what dvc says around a stage's own output
 )
 
 
-_cancelled: list[str] = []  # the stage that a Ctrl-C or SIGTERM ended; Prefect may raise something else after it
+BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
+_cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a stage of this process
 
 
 class StageFailed(Exception):
@@ -124,11 +126,25 @@ def stale(root: Path) -> list[str]:
     return todo
 
 
+def _leave() -> None:
+    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.terminate()
+    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
+
+
 def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None:
     """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`.
 
     Raises `UserError` with the stage's own line for a mistake of the user's, `StageFailed` for anything else.
-    Any exception, cancellation too, ends the stage with all its processes.
+    Any exception, cancellation too, ends the stage with all its processes; after a cancellation a `live` process ends
+    within `BOOKKEEPING_S`.
     """
     held: list[str] = []  # error lines: shown once, by whoever catches the exception
 
@@ -141,8 +157,11 @@ def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None
     try:
         code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
     except BaseException as e:
-        if not isinstance(e, Exception):
-            _cancelled.append(name)
+        if live and not isinstance(e, Exception):
+            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
+            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
+            _cancelled[-1].daemon = True
+            _cancelled[-1].start()
         raise
     if code == 0:
         return
@@ -228,9 +247,9 @@ def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Seque
         raise
     except BaseException as e:
         if _cancelled or isinstance(e, KeyboardInterrupt):
-            # Ctrl-C ends Prefect's server too, and Prefect then complains that it can't reach it
-            logging.disable(logging.CRITICAL)
-            print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+            for timer in _cancelled:
+                timer.cancel()
+            _leave()
             return 130
         if type(e).__module__.startswith("httpx") or "Failed to reach API" in str(e):
             where = os.environ.get("PREFECT_API_URL")
@@ -248,21 +267,25 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     root = root.resolve()
     quiet(root)
     _check_repository(root)
-    for name in config.apply(root, profile, overrides):
+    todo = stale(root)  # first of all: it refuses while another run works, before that run's parameters are changed
+    changed = config.apply(root, profile, overrides)
+    for name in changed:
         print(f"params.yaml: {name} changed")
-    todo = stale(root)
+    if changed:
+        todo = stale(root)
     settings = config.load(root)
     if todo:
         code = _run_flow(root, todo, profile, overrides)
         if code != 0:
             return code
-    elif not settings.tracking.uri and not (root / "mlflow.db").exists():
-        track(root)  # the files are there (from a cache, say), their record is not
-    if not todo:
+    else:
+        track(root)  # what a killed run or another tracking server has missed; doing it twice changes nothing
         print("everything is up to date")
     print()
     print(results_table(root))
     print(f"\nreport   {REPORT}")
     print(f"results  {SUMMARY.parent / 'results.jsonl'}")
-    print(f"runs     mlflow ui --backend-store-uri {settings.tracking.uri or 'sqlite:///mlflow.db'}")
+    from semspec.tracking.mlflow_log import uri as tracking_uri
+
+    print(f"runs     mlflow ui --backend-store-uri {tracking_uri(root, settings)}")
     return 0

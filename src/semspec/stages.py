@@ -37,14 +37,21 @@ def sample(settings: Settings, root: Path) -> None:
 
 def cluster(settings: Settings, root: Path) -> None:
     """Cluster the samples of each context by meaning; write their semantic probabilities."""
+    from tqdm import tqdm
+
     from semspec.models import ensure
     from semspec.semantics.entailment import build
     from semspec.semantics.labels import make_labels
 
     samples = read_parquet(root / "data/samples/samples.parquet")
     table = read_parquet(root / "data/contexts.parquet")
-    entailment = build(settings.cluster, ensure(settings.models.encoder))
-    labels = make_labels(samples, table, entailment, settings.cluster.labels)
+    chosen, trust = settings.cluster, settings.models.trust_remote_code
+    if chosen.entailment == "nli":
+        entailment = build(chosen.model_copy(update={"nli_model": str(ensure(chosen.nli_model, trust))}), None, trust)
+    else:
+        entailment = build(chosen, ensure(settings.models.encoder, trust), trust)
+    with tqdm(total=table["context_id"].nunique(), desc="cluster", unit="context") as bar:
+        labels = make_labels(samples, table, entailment, chosen.labels, lambda done, total: bar.update(done - bar.n))
     write_parquet(root / "data/labels.parquet", labels)
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import logging
 import os
 import shutil
 import signal
@@ -237,8 +236,9 @@ def test_outside_a_clone_is_a_mistake_of_the_users(tmp_path):
         pipeline.run_pipeline(tmp_path)
 
 
-def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch, capsys):
-    """Ctrl-C ends Prefect's server with us; its complaint about that is not what the user sees."""
+def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
+    """Ctrl-C ends Prefect's server with us; its complaint about that is not what the user sees or waits for."""
+    left = []
 
     class Flow:
         Request = dict
@@ -254,9 +254,9 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(pipeline, "run_group", interrupted)
     monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
-    monkeypatch.setattr(logging, "disable", lambda level: None)
-    assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("cancelled; ")
+    monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
+    assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
+    assert all(timer.finished.is_set() for timer in pipeline._cancelled)
 
 
 def test_an_unreachable_server_is_one_line(project):
@@ -342,7 +342,7 @@ def test_cancelling_leaves_no_process(project, server):
         with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
             pipeline.stale(project)
         flow.send_signal(signal.SIGTERM)
-        flow.communicate(timeout=60)
+        flow.communicate(timeout=20)
         assert flow.returncode != 0
         assert not any(alive(pid) for pid in stage)
     finally:

@@ -16,12 +16,13 @@ from tiny import tiny_engine
 
 from semspec import decoding
 from semspec.config import Settings, validate
-from semspec.decoding.base import Answer, Setup, TraceStep, Transcript, registry, segment
+from semspec.decoding.base import Answer, Setup, TraceStep, Transcript, registry
 from semspec.decoding.draft import Draft
 from semspec.decoding.semantic import Semantic, acceptance
 from semspec.decoding.target import Target
-from semspec.engine.base import Sampling, Step
+from semspec.engine.base import Sampling, Step, segment
 from semspec.errors import UserError
+from semspec.files import write_json
 from semspec.solve import View, solve
 
 DRAFT = ("one dog.\n\n", "two cats.\n\n", "three.\n\n", "so six")
@@ -476,10 +477,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("semspec.engine.load", lambda name, *_: {"small": draft, "large": target}[name])
     scripts = {"draft": (1.0,), "target": (YES, YES, YES, NO)}
     monkeypatch.setattr("semspec.probe.Probe.load", lambda folder: ScriptedProbe(*scripts[folder.name]))
-    for role in scripts:
+    for role, name in (("draft", "small"), ("target", "large")):
+        write_json(tmp_path / f"data/models/{role}.json", {"name": name})
         (tmp_path / "data/probes" / role).mkdir(parents=True)
         (tmp_path / "data/probes" / role / "config.json").write_text("{}")
     return tmp_path
+
+
+def test_a_probe_of_another_model_is_refused(settings: Settings, project: Path):
+    """Probes do not carry over: the line names both models."""
+    write_json(project / "data/models/target.json", {"name": "huge"})
+    with pytest.raises(UserError, match="trained for huge, not large"):
+        solve("2 dogs?", settings, project)
 
 
 def test_solve_prints_plain_text_without_a_terminal(settings: Settings, project: Path, capsys):

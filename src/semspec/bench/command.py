@@ -15,27 +15,30 @@ from semspec import decoding, engine
 from semspec.bench import runner
 from semspec.config import Settings
 from semspec.errors import UserError
-from semspec.files import sha256
+from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
 
 ROLES = ("draft", "target")
 
 
-def load_probes(root: Path) -> dict[str, Any]:
-    """{role: Probe} of the project; `UserError` when the pipeline has not trained them."""
+def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
+    """{role: Probe} of the project; `UserError` when there is none, or when it was trained for another model."""
     from semspec.probe import Probe
 
     for role in ROLES:
         if not (root / "data/probes" / role / "config.json").exists():
             raise UserError(f"data/probes/{role} holds no trained probe; run `semspec run` first")
+        trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
+        if trained not in (asked, Path(asked).name):
+            raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
     return {role: Probe.load(root / "data/probes" / role) for role in ROLES}
 
 
 def _identity(root: Path, methods: list[str]) -> str:
-    """A hash of the probes in use: a resumed run never mixes answers of different probes."""
-    if not decoding.NEEDS_PROBES & set(methods):
-        return ""
-    files = [root / "data/probes" / role / name for role in ROLES for name in ("config.json", "probe.safetensors")]
+    """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
+    files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
+    if decoding.NEEDS_PROBES & set(methods):
+        files += [root / "data/probes" / role / n for role in ROLES for n in ("config.json", "probe.safetensors")]
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 
@@ -59,7 +62,7 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
-    probes = load_probes(root) if decoding.NEEDS_PROBES & set(names) else {}
+    probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
     trust = settings.models.trust_remote_code
     target = engine.load(settings.models.target, settings.engine, trust)
     draft = engine.load(settings.models.draft, settings.engine, trust) if set(names) - {"target"} else None

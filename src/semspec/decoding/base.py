@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from semspec.config import Settings
-from semspec.engine.base import Engine, Sampling, Segment, Step, StepEnds
+from semspec.engine.base import Engine, Sampling, StepEnds
 
 Author = Literal["draft", "target"]
 
@@ -137,21 +137,6 @@ class Setup:
 
     def prompt(self, engine: Engine, question: str) -> list[int]:
         return engine.chat(question, self.system)
-
-
-def segment(step: Step, writer: Engine, reader: Engine) -> Segment:
-    """What `writer` wrote, ready for `reader`, `tokens` in the reader's vocabulary, each one's own EOS.
-
-    The tokens are handed over as they are where the vocabulary is shared; else the text is encoded anew, so
-    their number may differ.
-    """
-    if writer.vocab_id == reader.vocab_id:
-        tokens = list(step.tokens)
-        if step.eos and writer.eos_id != reader.eos_id:
-            tokens[-1] = reader.eos_id
-    else:
-        tokens = reader.encode(step.text) + [reader.eos_id] * step.eos
-    return Segment(step.text, step.eos, tokens)
 
 
 @dataclass

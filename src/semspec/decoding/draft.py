@@ -5,8 +5,8 @@ The target lends its tokenizer for the budget and the counts; it computes nothin
 
 from __future__ import annotations
 
-from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript, segment
-from semspec.engine.base import Engine
+from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
+from semspec.engine.base import Engine, segment
 
 
 class Draft:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semspec.decoding.base import Answer, OnStep, Predictor, Setup, TraceStep, Transcript, segment
-from semspec.engine.base import Engine, Segment, Session, Step
+from semspec.decoding.base import Answer, OnStep, Predictor, Setup, TraceStep, Transcript
+from semspec.engine.base import Engine, Segment, Session, Step, segment
 
 
 class Drafted(NamedTuple):

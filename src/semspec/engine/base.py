@@ -129,6 +129,16 @@ class Engine(Protocol):
         """For each prompt, read each of its segments as an ALTERNATIVE continuation (not one after another)."""
 
 
-def seconds_of(steps: Sequence[Step]) -> float:
-    """Wall seconds that the model spent on these steps."""
-    return float(sum(s.seconds for s in steps))
+def segment(step: Step, writer: Engine, reader: Engine) -> Segment:
+    """What `writer` wrote, ready for `reader`, `tokens` in the reader's vocabulary, each one's own EOS.
+
+    The tokens are handed over as they are where the vocabulary is shared; else the text is encoded anew, so
+    their number may differ.
+    """
+    if writer.vocab_id == reader.vocab_id:
+        tokens = list(step.tokens)
+        if step.eos and writer.eos_id != reader.eos_id:
+            tokens[-1] = reader.eos_id
+    else:
+        tokens = reader.encode(step.text) + [reader.eos_id] * step.eos
+    return Segment(step.text, step.eos, tokens)

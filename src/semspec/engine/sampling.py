@@ -21,10 +21,12 @@ def draw(logits: torch.Tensor, sampling: Sampling, uniforms: torch.Tensor | None
     top, ids = logits.float().topk(min(sampling.top_k, logits.shape[-1]), dim=-1)
     p = torch.softmax(top / sampling.temperature, dim=-1)
     before = p.cumsum(dim=-1) - p  # mass of the more likely tokens; the first is always kept
-    p = torch.where(before < sampling.top_p, p, 0.0)
+    kept = before < sampling.top_p
+    p = torch.where(kept, p, 0.0)
     cumulative = p.cumsum(dim=-1)
     target = uniforms.to(p)[:, None] * cumulative[:, -1:]
-    index = (cumulative <= target).sum(dim=-1, keepdim=True).clamp_max(ids.shape[-1] - 1)
+    last = kept.sum(dim=-1, keepdim=True) - 1  # a uniform may round up to 1
+    index = torch.minimum((cumulative <= target).sum(dim=-1, keepdim=True), last)
     return ids.gather(1, index)[:, 0]
 
 

@@ -313,11 +313,13 @@ def load(
 ) -> TransformersEngine:
     """Load a model folder (config.json, safetensors, tokenizer). `UserError` when it is not one."""
     import transformers
+    from safetensors import SafetensorError
 
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(threads or cores or 1)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    on_cpu = device == "cpu"
+    on_cpu = device.split(":")[0] == "cpu"
     if weights == "auto":
         weights = "int8" if on_cpu else "bf16"
     if weights == "int8" and not on_cpu:
@@ -331,8 +333,8 @@ def load(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
         )
-    except (OSError, ValueError, KeyError, ImportError) as e:
+        model = quantise(model) if weights == "int8" else model.to(device)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"model '{name}' can't be loaded: {first}") from None
-    model = quantise(model) if weights == "int8" else model.to(device)
     return TransformersEngine(model, tokenizer, name)

@@ -91,15 +91,16 @@ def _load(auto: str, folder: Path | str, trust_remote_code: bool = False) -> tup
     """Tokenizer, model (fp32, evaluation mode) and device, from a local folder or hub id."""
     import torch
     import transformers
+    from safetensors import SafetensorError
 
     transformers.utils.logging.disable_progress_bar()
 
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
         model = getattr(transformers, auto).from_pretrained(
-            str(folder), dtype=torch.float32, trust_remote_code=trust_remote_code
+            str(folder), dtype=torch.float32, trust_remote_code=trust_remote_code, use_safetensors=True
         )
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(
             f"cannot load the entailment model '{folder}' ({reason}); name a model hub id or a local folder"

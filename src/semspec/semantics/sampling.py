@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semspec import engine as engines
-from semspec.engine.base import Engine, Sampling, Segment, Step, never
+from semspec.engine.base import Engine, Sampling, Segment, Step, never, segment
 from semspec.errors import UserError
-from semspec.files import read_parquet, read_safetensors, sha256, write_parquet, write_safetensors
+from semspec.files import read_json, read_parquet, read_safetensors, sha256, write_parquet, write_safetensors
 from semspec.text import Splitter
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def make_contexts(settings: Settings, root: Path) -> None:
 
 def _key(settings: Settings, root: Path) -> str:
     """Identity of everything that a shard depends on; a shard of another identity is never used."""
-    models = [json.loads((root / f"data/models/{r}.json").read_text(encoding="utf-8")) for r in ROLES]
+    models = [read_json(root / f"data/models/{r}.json") for r in ROLES]
     settled = [settings.seed, settings.sample, settings.text, settings.engine]
     identity = [sha256(root / "data/contexts.parquet"), models, [repr(x) for x in settled]]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -100,7 +100,8 @@ def sample(settings: Settings, root: Path) -> None:
     shards = folder / "shards" / _key(settings, root)
     size = settings.sample.contexts_per_shard
     count = -(-len(contexts) // size)
-    todo = [i for i in range(count) if not (shards / f"{i:05d}.parquet").exists()]
+    parts = ("parquet", *(f"{role}.safetensors" for role in ROLES))
+    todo = [i for i in range(count) if not all((shards / f"{i:05d}.{p}").exists() for p in parts)]
     if len(todo) < count:
         print(f"sample: {count - len(todo)} of {count} shards are already there")
     if todo:
@@ -115,8 +116,8 @@ def sample(settings: Settings, root: Path) -> None:
                 write_safetensors(shards / f"{i:05d}.{role}.safetensors", tensors[role])
             write_parquet(shards / f"{i:05d}.parquet", pd.DataFrame(table))  # last: it marks a complete shard
     for role in ROLES:
-        parts = [read_safetensors(shards / f"{i:05d}.{role}.safetensors") for i in range(count)]
-        merged = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        views = [read_safetensors(shards / f"{i:05d}.{role}.safetensors") for i in range(count)]
+        merged = {name: np.concatenate([v[name] for v in views]) for name in views[0]}
         write_safetensors(folder / f"{role}.safetensors", merged)
     tables = [read_parquet(shards / f"{i:05d}.parquet") for i in range(count)]
     write_parquet(folder / "samples.parquet", pd.concat(tables, ignore_index=True))
@@ -139,8 +140,7 @@ def _sample_shard(
         writer, reader = models[author], models[other]
         seeds = [seed_of(settings.seed, author, c["context_id"]) for c in contexts]
         written = _sample_chunked(settings, writer, prompts[author], splitter, seeds)
-        same = writer.vocab_id == reader.vocab_id
-        segments = [[Segment(s.text, s.eos, list(s.tokens) if same else []) for s in samples] for samples in written]
+        segments = [[_readable(s, writer, reader) for s in samples] for samples in written]
         read = reader.read_many(prompts[other], segments)
         for context, seed, own, others in zip(contexts, seeds, written, read, strict=True):
             for i in range(n):
@@ -160,6 +160,12 @@ def _sample_shard(
                 views[author].append(own[i])
                 views[other].append(others[i])
     return rows, {role: _tensors(steps) for role, steps in views.items()}
+
+
+def _readable(step: Step, writer: Engine, reader: Engine) -> Segment:
+    """The step for the other model; control tokens without text stand for an end there."""
+    made = segment(step, writer, reader)
+    return made if made.tokens else Segment(made.text, True, [reader.eos_id])
 
 
 def _sample_chunked(

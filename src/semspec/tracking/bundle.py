@@ -54,7 +54,7 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     bundle = {
         "format": FORMAT,
         "semspec": semspec.provenance.versions()["semspec"],
-        "models": {role: {"name": d["name"], "sha256": d["sha256"]} for role, d in models.items()},
+        "models": {role: {k: v for k, v in d.items() if k != "source"} for role, d in models.items()},
         "layers": layers,
         "decoding": {
             "rule": RULE,
