@@ -1,8 +1,7 @@
 """The end-to-end flow: one Prefect task per DVC stage that is out of date, then tracking.
 
-Thin on purpose: DVC decides and caches (NO_CACHE here), the work is in `semspec stage NAME`. No
-`from __future__ import annotations` in this file: Prefect must see the real type of the flow's parameter, or
-runs started from its UI fail.
+Thin on purpose: DVC decides and caches (NO_CACHE here), the work is in `semspec stage NAME`. Annotations are not
+postponed in this file: Prefect must see the real type of the flow's parameter, or runs started from its UI fail.
 """
 
 import os

@@ -6,6 +6,7 @@ keys and tables carry no timestamps, so the same content has the same bytes. Kno
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -22,11 +23,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def _alive(pid: str) -> bool:
+    """Whether a process of this number runs; true in doubt."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, OSError):
+        return True
+    return True
+
+
 @contextmanager
 def atomic(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it onto `path` on success, remove it on any error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
+        if not _alive(left.name.removesuffix(f".tmp{path.suffix}").split(".")[-1]):  # of a process that was killed
+            left.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary

@@ -106,11 +106,16 @@ def test_the_champion_loads_in_a_clean_process(clone):
 
 @pytest.mark.model
 def test_rerunning_stages_by_hand_gives_the_same_bytes(clone):
-    """`semspec stage` for labels and probes, on their own, leaves what the flow left."""
+    """`semspec stage` for labels, probes and graded answers, on their own, leaves what the flow left."""
     root, _ = clone
-    names = ["data/labels.parquet", "data/probes/target/probe.safetensors", "data/probes/metrics.json"]
+    names = [
+        "data/labels.parquet",
+        "data/probes/target/probe.safetensors",
+        "data/probes/metrics.json",
+        "results/bench/graded.jsonl",
+    ]
     before = [(root / n).read_bytes() for n in names]
-    for stage in ("cluster", "train"):
+    for stage in ("cluster", "train", "bench"):
         done = command("semspec", "stage", stage, cwd=root)
         assert done.returncode == 0, done.stderr
     assert [(root / n).read_bytes() for n in names] == before

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from semspec import decoding, engine
 from semspec.bench import runner
@@ -57,6 +60,17 @@ def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
     return tick
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold `out` against a second bench."""
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise UserError(f"another bench is writing into {out}; wait for it, or choose another --out") from None
+
+
 def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Run `settings.bench` and write its files into `out`; returns the summary."""
     chosen = settings.bench
@@ -67,18 +81,19 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
     target = engine.load(settings.models.target, settings.engine, trust)
     draft = engine.load(settings.models.draft, settings.engine, trust) if set(names) - {"target"} else None
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
-    return runner.run(
-        settings,
-        methods,
-        problems,
-        out,
-        _bar(len(problems) * len(names)),
-        identity=_identity(root, names),
-        provenance={
-            "dataset": chosen.dataset,
-            "dataset_sha256": dataset_id(problems),
-            "draft": settings.models.draft,
-            "target": settings.models.target,
-            "weights": settings.engine.weights,
-        },
-    )
+    with _alone(out):
+        return runner.run(
+            settings,
+            methods,
+            problems,
+            out,
+            _bar(len(problems) * len(names)),
+            identity=_identity(root, names),
+            provenance={
+                "dataset": chosen.dataset,
+                "dataset_sha256": dataset_id(problems),
+                "draft": settings.models.draft,
+                "target": settings.models.target,
+                "weights": settings.engine.weights,
+            },
+        )

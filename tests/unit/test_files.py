@@ -1,0 +1,57 @@
+"""Files are whole or absent: temporary names, damaged inputs, leftovers of killed processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from semspec import files
+from semspec.errors import UserError
+
+
+def test_an_error_leaves_the_old_file_and_no_rubbish(tmp_path):
+    """A write that fails changes nothing."""
+    path = tmp_path / "a.json"
+    files.write_json(path, {"x": 1})
+    with pytest.raises(TypeError):
+        files.write_json(path, {"x": object()})
+    assert files.read_json(path) == {"x": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_leftovers_of_a_dead_process_are_removed(tmp_path):
+    """The temporary file of a killed process goes with the next write, that of a living one stays."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for pid in (dead.pid, os.getppid()):
+        (tmp_path / f".a.{pid}.tmp.json").write_text("half")
+    files.write_json(tmp_path / "a.json", 1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f".a.{os.getppid()}.tmp.json", "a.json"]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.safetensors", "a.json", "a.jsonl"])
+def test_a_damaged_file_is_one_line(tmp_path, name):
+    """Half a file is a mistake that the line names, not a traceback."""
+    path = tmp_path / name
+    files.write_parquet(tmp_path / "a.parquet", pd.DataFrame({"x": range(100)}))
+    files.write_safetensors(tmp_path / "a.safetensors", {"x": np.zeros(100)})
+    files.write_json(tmp_path / "a.json", list(range(100)))
+    files.write_jsonl(tmp_path / "a.jsonl", [{"x": 1}])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    read = getattr(files, f"read_{path.suffix[1:]}")
+    with pytest.raises(UserError, match=name):
+        read(path)
+
+
+def test_equal_tables_have_equal_bytes(tmp_path):
+    """Parquet, JSON and safetensors carry no time and no place."""
+    for name in ("a", "b"):
+        files.write_parquet(tmp_path / f"{name}.parquet", pd.DataFrame({"x": [1.5, 2.5], "y": ["p", "q"]}))
+        files.write_safetensors(tmp_path / f"{name}.safetensors", {"x": np.ones((2, 3))})
+    for kind in ("parquet", "safetensors"):
+        assert files.sha256(tmp_path / f"a.{kind}") == files.sha256(tmp_path / f"b.{kind}")
