@@ -125,7 +125,7 @@ def test_bundle_is_complete_and_repeatable(project, settings, tmp_path):
     bundle.make_bundle(project, settings, two)
     assert bundle.md5(one) == bundle.md5(two)
     assert made["layers"] == {"draft": [0, 1], "target": [0, 1]} and made["decoding"]["gamma"] == 1
-    assert made["models"]["target"] == {"name": "target", "sha256": "target" * 4}
+    assert made["models"]["target"].items() >= {"name": "target", "sha256": "target" * 4}.items()
     assert made["metrics"]["bench"]["semantic"]["pass_at_1_ci"] == [0.1, 0.9]
     assert "history" not in made["metrics"]["probes"]["target"]
     names = {p.relative_to(one).as_posix() for p in one.rglob("*") if p.is_file()}

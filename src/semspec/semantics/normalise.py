@@ -58,9 +58,10 @@ _SCRIPT = re.compile(r"([\^_])\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _ESCAPE = re.compile(r"\\[^A-Za-z%&$#_{}]")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
+# "(1)" in front of an operator is a number in brackets, not the label of an item
 _LABEL = re.compile(
     r"^[ \t]*(?:[>#•*-]+[ \t]+)*"
-    r"(?:(?:step[ \t]*\d+\b[ \t]*[:.)-]*|\d{1,2}[.)](?=[ \t]+\S)|\([a-z\d]\)(?=[ \t]+\S))[ \t]*){0,2}",
+    r"(?:(?:step[ \t]*\d+\b[ \t]*[:.)-]*|\d{1,2}[.)](?=[ \t]+\S)|\([a-z\d]\)(?=[ \t]+[^\s+*/=^<>-]))[ \t]*){0,2}",
     re.IGNORECASE | re.MULTILINE,
 )
 _DOLLARS = re.compile(r"(?<=\d) ?(?:us )?dollars?\b")
