@@ -104,6 +104,18 @@ class Train(Strict):
     calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
 
 
+class Decide(Strict):
+    """When `semantic` keeps a drafted step: with probability min(1, exp(bias) * score)."""
+
+    rule: Literal["ratio", "joint", "p"] = Field(
+        "ratio", description="The score: p / q (the paper's) | learned from both models' views | p alone."
+    )
+    bias: float = Field(0.0, ge=-20, le=20, description="Above 0 keeps more steps, below 0 fewer.")
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."
+    )
+
+
 class Bench(Strict):
     """The comparison."""
 
@@ -142,6 +154,7 @@ class Settings(Strict):
     sample: Sample = Sample()
     cluster: Cluster = Cluster()
     train: Train = Train()
+    decide: Decide = Decide()
     bench: Bench = Bench()
     report: Report = Report()
     tracking: Tracking = Tracking()

@@ -65,6 +65,7 @@ def step(author: str, text: str, **fields: Any) -> dict[str, Any]:
         "n_tokens": 20,
         "p": None,
         "q": None,
+        "a": None,
         "u": None,
         "accepted": None,
         "seconds": 0.1,
@@ -80,12 +81,13 @@ def judged(rng: np.random.Generator, k: int) -> dict[str, Any]:
     p, q, u = (float(x) for x in rng.uniform(0.15, 0.95, 3))
     text = f"Step {k}: she has {k} + {k + 1} = {2 * k + 1} marbles in the bag, so that much is left.\n\n"
     if u < min(1, p / q):
-        return step("draft", text, p=p, q=q, u=u, accepted=True)
+        return step("draft", text, p=p, q=q, a=min(1.0, p / q), u=u, accepted=True)
     return step(
         "target",
         text,
         p=p,
         q=q,
+        a=min(1.0, p / q),
         u=u,
         accepted=False,
         rejected_text=text.replace("+", "-"),
@@ -210,9 +212,9 @@ def probe_metrics(draft: bool = True, target: bool = True, decision: bool | None
         "questions": 20,
         "mean_true": 0.6,
         "unsaid_share_of_all": 0.3,
-        "beats_baselines": decision,
     }
-    return {"draft": role(draft), "target": role(target), "decision": rule | own | {"baselines": both}}
+    rules = {"ratio": own | {"beats_baselines": decision}, "joint": verdict(0.6, 0.8) | {"beats_baselines": True}}
+    return {"draft": role(draft), "target": role(target), "decision": rule | {"rules": rules, "baselines": both}}
 
 
 def write_probes(root: Path, metrics: dict[str, Any], contexts: int = 20, seed: int = 0) -> None:
@@ -238,7 +240,11 @@ def write_probes(root: Path, metrics: dict[str, Any], contexts: int = 20, seed: 
     write_parquet(
         root / "data/probes/predictions.parquet",
         table.assign(
-            label_draft=label[:, 0], label_target=label[:, 1], pred_draft=guess[:, 0], pred_target=guess[:, 1]
+            label_draft=label[:, 0],
+            label_target=label[:, 1],
+            pred_draft=guess[:, 0],
+            pred_target=guess[:, 1],
+            pred_joint=np.minimum(1, guess[:, 1] / guess[:, 0]),
         ),
     )
     write_json(root / "data/probes/metrics.json", metrics)

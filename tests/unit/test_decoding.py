@@ -14,11 +14,12 @@ from fakes import FakeEngine, FakeSession, ScriptedProbe, blank_line
 from rich.console import Console
 from tiny import tiny_engine
 
-from semspec import decoding
-from semspec.config import Settings, validate
+from semspec import decoding, rules
+from semspec.config import Decide, Settings, validate
+from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import Answer, Setup, TraceStep, Transcript, registry
 from semspec.decoding.draft import Draft
-from semspec.decoding.semantic import Semantic, acceptance
+from semspec.decoding.semantic import Semantic
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Step, segment
 from semspec.errors import UserError
@@ -42,7 +43,7 @@ def semantic(
     p: tuple[float, ...], q: tuple[float, ...] = (1.0,), gamma: int = 1, pair=None, **rules
 ) -> tuple[Semantic, FakeEngine, FakeEngine]:
     draft, target = pair or engines()
-    return Semantic(setup(**rules), draft, target, ScriptedProbe(*q), ScriptedProbe(*p), gamma), draft, target
+    return Semantic(setup(**rules), draft, target, Judge(ScriptedProbe(*q), ScriptedProbe(*p)), gamma), draft, target
 
 
 def check(answer: Answer) -> None:
@@ -100,7 +101,7 @@ def test_every_method_stops_at_the_budget(budget: int):
         rules = setup(max_tokens=budget)
         methods = [Target(rules, target), Draft(rules, draft, target)]
         for gamma, p in itertools.product((1, 2, 3), (YES, NO)):
-            methods.append(Semantic(rules, draft, target, ScriptedProbe(1.0), ScriptedProbe(p), gamma))
+            methods.append(Semantic(rules, draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(p)), gamma))
         for method in methods:
             answer = method.answer("?")
             check(answer)
@@ -211,7 +212,7 @@ def test_probes_see_what_a_plain_pass_would_compute():
     """After rollbacks and reads the states are those of the accepted text alone, in both models' views."""
     draft, target = engines()
     q, p = ScriptedProbe(1.0), ScriptedProbe(YES, NO, YES, YES)
-    answer = Semantic(setup(), draft, target, q, p).answer("?")
+    answer = Semantic(setup(), draft, target, Judge(q, p)).answer("?")
     texts = [s.rejected_text or s.text for s in answer.trace]
     for engine, probe in ((draft, q), (target, p)):
         tokens = engine.chat("?", "sys")
@@ -227,7 +228,7 @@ def test_only_the_layers_that_a_probe_reads_are_pooled():
     """Each model pools its own probe's layers for `semantic`, and none for plain decoding."""
     draft, target = engines()
     q, p = ScriptedProbe(1.0, layers=[2, 0]), ScriptedProbe(YES, layers=[])
-    Semantic(setup(), draft, target, q, p).answer("?")
+    Semantic(setup(), draft, target, Judge(q, p)).answer("?")
     assert {h.shape for h, _ in q.seen} == {(2, 4)}
     assert {h.shape for h, _ in p.seen} == {(0, 4)}
     np.testing.assert_array_less(0, [h for h, _ in q.seen])
@@ -321,7 +322,7 @@ def test_text_without_target_tokens_is_left_to_the_target():
             return empty
 
     draft.session = lambda prompt: Mute(draft, prompt)  # type: ignore[method-assign]
-    answer = Semantic(setup(), draft, target, ScriptedProbe(1.0), ScriptedProbe(YES)).answer("?")
+    answer = Semantic(setup(), draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(YES))).answer("?")
     check(answer)
     assert answer.text == "".join(TARGET)
     assert (answer.offered, answer.verifications) == (0, 0)
@@ -340,7 +341,7 @@ def test_a_target_step_without_text_does_not_reach_the_draft():
             return Step([7], "", np.zeros(1), np.zeros(1), np.zeros((3, 4)), "length")
 
     target.session = lambda prompt: Stutter(target, prompt)  # type: ignore[method-assign]
-    answer = Semantic(setup(), draft, target, ScriptedProbe(1.0), ScriptedProbe(NO, YES)).answer("?")
+    answer = Semantic(setup(), draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(NO, YES))).answer("?")
     check(answer)
     assert answer.text == "".join(DRAFT)
     assert answer.target_tokens == 1
@@ -375,9 +376,48 @@ def test_acceptance_rate_follows_the_rule():
     ("p", "q", "expected"),
     [(0.5, 0.5, 1.0), (0.9, 0.3, 1.0), (0.2, 0.8, 0.25), (0.0, 0.5, 0.0), (0.0, 0.0, 1.0)],
 )
-def test_acceptance(p: float, q: float, expected: float):
+def test_ratio(p: float, q: float, expected: float):
     """min(1, p / q), defined at q = 0."""
-    assert acceptance(p, q) == pytest.approx(expected)
+    assert rules.ratio([p], [q]) == pytest.approx([expected])
+
+
+def test_acceptance_bias_and_threshold():
+    """The bias multiplies the score's odds of being kept; a threshold leaves nothing to chance; no number, no step."""
+    score = np.array([0.0, 0.2, 0.5, 1.0, np.nan])
+    assert rules.acceptance(score).tolist() == [0.0, 0.2, 0.5, 1.0, 0.0]
+    assert rules.acceptance(score, bias=np.log(2)) == pytest.approx([0.0, 0.4, 1.0, 1.0, 0.0])
+    assert rules.acceptance(score, threshold=0.5).tolist() == [0.0, 0.0, 1.0, 1.0, 0.0]
+    assert rules.acceptance(score, bias=-1.0, threshold=0.5).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+class ScriptedJoint:
+    """A joint predictor that says 1 and 0 in turn, and remembers the views it was given."""
+
+    def __init__(self):
+        self.views = []
+
+    def predict(self, views):
+        self.views.append(views)
+        return np.array([float(len(self.views) % 2)])
+
+
+def test_rules_decide_by_their_own_score():
+    """`p` keeps by p alone, `joint` by what the joint predictor says of both views, `threshold` draws no lots."""
+
+    def verdicts(decide: Decide, joint=None):
+        judge = Judge(ScriptedProbe(0.4, layers=[0]), ScriptedProbe(0.6, layers=[1, 2]), joint, decide)
+        return [s for s in Semantic(setup(), *engines(), judge).answer("?").trace if s.accepted is not None]
+
+    assert {s.a for s in verdicts(Decide(rule="p"))} == {0.6}
+    assert {s.a for s in verdicts(Decide(rule="ratio"))} == {1.0}
+    assert all(s.accepted for s in verdicts(Decide(rule="p", threshold=0.6)))
+    assert not any(s.accepted for s in verdicts(Decide(rule="p", threshold=0.61)))
+    joint = ScriptedJoint()
+    kept = [s.accepted for s in verdicts(Decide(rule="joint"), joint)]
+    assert kept == [i % 2 == 0 for i in range(len(kept))] and len(kept) > 1
+    assert joint.views[0]["draft"][0].shape[1] == 1 and joint.views[0]["target"][0].shape[1] == 2
+    with pytest.raises(ValueError, match="joint"):
+        Judge(ScriptedProbe(1.0), ScriptedProbe(1.0), None, Decide(rule="joint"))
 
 
 def test_a_probe_without_an_answer_rejects():
@@ -427,7 +467,7 @@ def test_on_real_sessions(merges: bool):
     plain = {NO: Target(rules, target).answer("hi"), YES: Draft(rules, draft, target).answer("hi")}
     for p, expected in plain.items():
         q_probe, p_probe = ScriptedProbe(1.0, layers=[0, 2]), ScriptedProbe(p, layers=[1])
-        answer = Semantic(rules, draft, target, q_probe, p_probe, 2).answer("hi")
+        answer = Semantic(rules, draft, target, Judge(q_probe, p_probe), 2).answer("hi")
         assert answer.text == expected.text
         assert (answer.draft_tokens, answer.target_tokens) == (expected.draft_tokens, expected.target_tokens)
 
@@ -466,7 +506,7 @@ def test_build_says_what_is_wrong(settings: Settings):
     draft, target = engines()
     with pytest.raises(UserError, match="unknown method 'magic'; known: target, draft, semantic"):
         decoding.build("magic", settings, draft, target, {})
-    with pytest.raises(UserError, match="probe of the draft; run `semspec run`"):
+    with pytest.raises(UserError, match="trained probe: draft; run `semspec run`"):
         decoding.build("semantic", settings, draft, target, {"target": ScriptedProbe(1.0)})
 
 
@@ -496,8 +536,8 @@ def test_solve_prints_plain_text_without_a_terminal(settings: Settings, project:
     assert solve("?", settings, project, "semantic", as_json=False) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "draft  p 1.00  q 1.00  accepted\none dog.\n" in out
-    assert "draft  p 0.00  q 1.00  rejected\nso six\ntarget  instead\nThe answer is \\boxed{6}.\n" in out
+    assert "draft  p 1.00  q 1.00  keep 1.00  accepted\none dog.\n" in out
+    assert "draft  p 0.00  q 1.00  keep 0.00  rejected\nso six\ntarget  instead\nThe answer is \\boxed{6}.\n" in out
     assert "3 of 4 draft steps accepted" in out
     assert "answer: 6\n" in out
 
@@ -515,7 +555,7 @@ def test_solve_strikes_a_rejected_draft_through_in_a_terminal():
     """In a terminal the rejected text is struck through, and what a model writes cannot steer it."""
     screen = io.StringIO()
     view = View(Console(file=screen, force_terminal=True, color_system="standard"))
-    view.step(TraceStep("target", "new", 3, 0.1, 0.9, 0.5, False, rejected_text="old \x1b[2J"))
+    view.step(TraceStep("target", "new", 3, 0.1, 0.9, 0.11, 0.5, False, rejected_text="old \x1b[2J"))
     assert "\x1b[2;9mold" in screen.getvalue()
     assert "\x1b[2J" not in screen.getvalue()
 

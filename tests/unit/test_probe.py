@@ -12,10 +12,11 @@ import pytest
 from semspec import files
 from semspec.config import Settings, validate
 from semspec.errors import UserError
-from semspec.probe import Probe, network
+from semspec.probe import Joint, Probe, network
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.training import train_stage
+from semspec.rules import ratio
 
 LAYERS, HIDDEN, N = 3, 40, 10
 
@@ -184,7 +185,7 @@ def test_folded_linear_equals_the_pipeline(pca: int, kind: str) -> None:
     rows = np.arange(len(w["label"]))
     f = fit(d.hidden, w["logprob"] if kind != "hidden" else None, rows, d.layers, pca, 0)
     x = f.transform(d.hidden, w["logprob"])
-    coef, intercept = network.fit_ridge(x, w["label"], s.train.ridge, f.n_hidden)
+    coef, intercept = network.fit_ridge(x, w["label"], s.train.ridge, network.block_weight(f.n_hidden, f.n_logprob))
     assert "projection" not in trained.probe.arrays
     np.testing.assert_allclose(trained.probe.raw(d.hidden, w["logprob"]), x @ coef + intercept, atol=1e-4)
 
@@ -280,9 +281,9 @@ def test_stage_writes_what_the_contract_says(stage: Path) -> None:
     """Two probes, metrics and predictions are there, with the promised columns, and the signal is found."""
     metrics = files.read_json(stage / "data/probes/metrics.json")
     table = files.read_parquet(stage / "data/probes/predictions.parquet")
-    names = "sample_id author context_id question_id label_draft label_target pred_draft pred_target"
+    names = "sample_id author context_id question_id label_draft label_target pred_draft pred_target pred_joint"
     assert list(table.columns) == names.split()
-    assert table[["pred_draft", "pred_target"]].to_numpy().min() >= 1 / (4 * N)
+    assert table[["pred_draft", "pred_target", "pred_joint"]].to_numpy().min() >= 1 / (4 * N)
     assert set(metrics) == {"draft", "target", "decision", "labels"}
     for role in ("draft", "target"):
         assert set(metrics[role]["candidates"]) == {"linear", "mlp"}
@@ -293,8 +294,25 @@ def test_stage_writes_what_the_contract_says(stage: Path) -> None:
         assert probe.role == role
         assert probe.config["labels_sha256"] == files.sha256(stage / "data/labels.parquet")
     decision = metrics["decision"]
-    assert decision["spearman"] > 0.8 and decision["beats_baselines"] is True
-    assert decision["unsaid_share"] < decision["unsaid_share_of_all"]
+    assert set(decision["rules"]) == {"ratio", "joint", "p"}
+    for rule in ("ratio", "joint"):
+        mine = decision["rules"][rule]
+        assert mine["spearman"] > 0.8 and mine["beats_baselines"] is True
+        assert mine["unsaid_share"] < decision["unsaid_share_of_all"]
+    assert abs(decision["rules"]["joint"]["mean_predicted"] - decision["mean_true"]) < 0.03
+
+
+def test_saved_joint_predicts_the_same(stage: Path) -> None:
+    """The joint predictor read back judges the training rows as one that was fitted and never saved."""
+    frame = files.read_parquet(stage / "data/probes/predictions.parquet")
+    views = {r: files.read_safetensors(stage / f"data/samples/{r}.safetensors") for r in ("draft", "target")}
+    joint = Joint.load(stage / "data/probes/joint")
+    out = joint.predict({r: (v["hidden"], v["logprob"]) for r, v in views.items()})
+    assert out.min() > 0 and out.max() <= 1
+    draft = (frame["author"] == "draft").to_numpy()
+    truth = ratio(frame["label_target"], frame["label_draft"])[draft]
+    assert np.corrcoef(out[draft], truth)[0, 1] > 0.8
+    assert joint.layers == {"draft": [0, 1, 2], "target": [0, 1, 2]}
 
 
 def test_stage_is_deterministic(stage: Path, tmp_path: Path) -> None:
@@ -313,7 +331,10 @@ def test_own_labels_train_on_own_samples(tmp_path: Path) -> None:
     assert metrics["target"]["n"]["draft_rows"] == 0 and metrics["target"]["n"]["rows"] == 24 * N
     assert metrics["draft"]["n"]["draft_rows"] == metrics["draft"]["n"]["rows"]
     assert metrics["target"]["candidates"]["linear"]["draft"] is None
-    assert metrics["decision"]["beats_baselines"] is None and metrics["decision"]["mean_true"] is None
+    assert metrics["decision"]["rules"]["ratio"]["beats_baselines"] is None
+    assert metrics["decision"]["mean_true"] is None
+    with pytest.raises(UserError, match="own"):
+        Joint.load(tmp_path / "data/probes/joint")
     assert table["pred_target"].notna().all()
 
 
@@ -323,7 +344,7 @@ def test_noise_is_flagged(tmp_path: Path) -> None:
     train_stage(settings(), tmp_path)
     metrics = files.read_json(tmp_path / "data/probes/metrics.json")
     assert metrics["target"]["beats_baselines"] is False
-    assert metrics["decision"]["beats_baselines"] is False
+    assert not any(r["beats_baselines"] for r in metrics["decision"]["rules"].values())
 
 
 def test_mismatched_files_are_the_users_mistake(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from semspec.probe import calibration, evaluation
 from semspec.probe.calibration import Calibration
 from semspec.probe.crossvalidation import choose
+from semspec.rules import ratio
 
 
 def scores(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -102,15 +103,25 @@ def test_ece_by_hand() -> None:
 def test_decision_by_hand() -> None:
     """Perfect probabilities agree with the rule from labels and accept nothing the target never says."""
     p, q = np.array([0.0, 0.5, 0.2, 0.9]), np.array([0.5, 0.5, 0.4, 0.1])
-    half = np.full(4, 0.5)
-    pred = {"probe": (np.maximum(p, 1e-9), q), "mean": (half, half), "logprob": (half, half)}
-    out = evaluation.decision(pred, p, q, np.arange(4), 0)
+    sure = np.ones(4)
+    rules = {"ratio": ratio(np.maximum(p, 1e-9), q), "joint": sure}
+    out = evaluation.decision(rules, {"mean": sure, "logprob": sure}, p, q, np.arange(4), 0)
     assert out["mean_true"] == pytest.approx((0 + 1 + 0.5 + 1) / 4)
-    assert out["agreement"] == pytest.approx(1) and out["spearman"] == pytest.approx(1)
-    assert out["unsaid_share"] == pytest.approx(0, abs=1e-6)
+    mine = out["rules"]["ratio"]
+    assert mine["agreement"] == pytest.approx(1) and mine["spearman"] == pytest.approx(1)
+    assert mine["unsaid_share"] == pytest.approx(0, abs=1e-6)
     mean = out["baselines"]["mean"]
     assert mean["mean_predicted"] == 1 and mean["unsaid_share"] == 0.25 == out["unsaid_share_of_all"]
     assert mean["agreement"] == pytest.approx(2.5 / 4)
+    assert out["rules"]["joint"]["beats_baselines"] is False
+
+
+def test_tradeoff_by_hand() -> None:
+    """The best-scored steps come first; ties are shared out; keeping all gives the share of all."""
+    label = np.array([0.5, 0.0, 0.5, 0.0])
+    share, unsaid = evaluation.tradeoff(np.array([4.0, 1.0, 3.0, 2.0]), label, points=4)
+    assert share == pytest.approx([0.25, 0.5, 0.75, 1]) and unsaid == pytest.approx([0, 0, 1 / 3, 0.5])
+    assert evaluation.tradeoff(np.ones(4), label, points=4)[1] == pytest.approx([0.5] * 4)
 
 
 def test_choice_by_rank_then_error() -> None:

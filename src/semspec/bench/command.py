@@ -25,8 +25,11 @@ ROLES = ("draft", "target")
 
 
 def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
-    """{role: Probe} of the project; `UserError` when there is none, or when it was trained for another model."""
-    from semspec.probe import Probe
+    """{role: Probe} of the project, and "joint" where `decide.rule` asks for it.
+
+    `UserError` when one is missing, or was trained for another model.
+    """
+    from semspec.probe import Joint, Probe
 
     for role in ROLES:
         if not (root / "data/probes" / role / "config.json").exists():
@@ -34,14 +37,18 @@ def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
         trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
-    return {role: Probe.load(root / "data/probes" / role) for role in ROLES}
+    probes: dict[str, Any] = {role: Probe.load(root / "data/probes" / role) for role in ROLES}
+    if settings.decide.rule == "joint":
+        probes["joint"] = Joint.load(root / "data/probes/joint")
+    return probes
 
 
 def _identity(root: Path, methods: list[str]) -> str:
     """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
     if decoding.NEEDS_PROBES & set(methods):
-        files += [root / "data/probes" / role / n for role in ROLES for n in ("config.json", "probe.safetensors")]
+        for name in ("config.json", "probe.safetensors"):
+            files += sorted((root / "data/probes").rglob(name))
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from semspec.config import Settings
+from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import (
     Answer,
     Factory,
+    JointPredictor,
     Method,
     OnStep,
     Predictor,
@@ -22,7 +25,7 @@ from semspec.decoding.target import Target
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 
-Probes = Mapping[str, Predictor]
+Probes = Mapping[str, Any]  # draft, target: Predictor; joint: JointPredictor
 NEEDS_PROBES = frozenset({Semantic.name})
 
 
@@ -41,17 +44,16 @@ def _draft(settings: Settings, draft: Engine | None, target: Engine | None, prob
 
 
 def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
-    missing = sorted({"draft", "target"} - set(probes))
+    needed = {"draft", "target"} | ({"joint"} if settings.decide.rule == "joint" else set())
+    missing = " and ".join(sorted(needed - set(probes)))
     if missing:
-        roles = " and the ".join(missing)
-        raise UserError(f"method 'semantic' needs a trained probe of the {roles}; run `semspec run` first")
+        raise UserError(f"method 'semantic' needs a trained probe: {missing}; run `semspec run` first")
     return Semantic(
         Setup.of(settings),
         _need(draft, "draft"),
         _need(target, "target"),
-        predictor_q=probes["draft"],
-        predictor_p=probes["target"],
-        gamma=settings.bench.gamma,
+        Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide),
+        settings.bench.gamma,
     )
 
 
@@ -61,7 +63,7 @@ METHODS: Mapping[str, Factory] = registry((Target.name, _target), (Draft.name, _
 def build(
     name: str, settings: Settings, draft_engine: Engine | None, target_engine: Engine | None, probes: Probes
 ) -> Method:
-    """The method `name`. `probes` maps a role ("draft", "target") to its predictor.
+    """The method `name`. `probes` maps "draft", "target" to their predictors, "joint" to the decision's.
 
     `target` needs no draft engine; `draft` needs the target's tokenizer for the counts. UserError when the
     name is unknown or a probe is missing.
@@ -75,6 +77,8 @@ __all__ = [
     "METHODS",
     "NEEDS_PROBES",
     "Answer",
+    "JointPredictor",
+    "Judge",
     "Method",
     "OnStep",
     "Predictor",

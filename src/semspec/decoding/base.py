@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -26,8 +26,9 @@ Author = Literal["draft", "target"]
 class TraceStep:
     """One step of an answer, and how it came to be there.
 
-    p, q: semantic probability of the JUDGED draft step under target and draft; u: the uniform number
-    drawn for it; accepted: the verdict. All four are None where nothing was judged. After a rejection the
+    p, q: semantic probability of the JUDGED draft step under target and draft; a: the probability with
+    which the rule keeps it; u: the uniform number drawn for it; accepted: the verdict, u < a. All five
+    are None where nothing was judged. After a rejection the
     author is the target, and the verdict belongs to the draft step in `rejected_text`.
     n_tokens: tokens that the step adds to the answer.
     rejected_tokens: draft tokens thrown away here: the rejected step's, those of the drafts behind it,
@@ -41,6 +42,7 @@ class TraceStep:
     n_tokens: int
     p: float | None = None
     q: float | None = None
+    a: float | None = None
     u: float | None = None
     accepted: bool | None = None
     seconds: float = 0.0
@@ -98,7 +100,14 @@ class Predictor(Protocol):
         """`[n, len(layers), hidden]` and `[n, 5]` (`LOGPROB_FEATURES`) -> `[n]`, in (0, 1]."""
 
 
-Factory = Callable[[Settings, Engine | None, Engine | None, Mapping[str, Predictor]], Method]
+class JointPredictor(Protocol):
+    """The decision itself, predicted from what both models computed; reads the layers that the probes read."""
+
+    def predict(self, views: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """{role: (hidden, logprob), as `Predictor.predict` takes them} -> acceptance probability `[n]`."""
+
+
+Factory = Callable[[Settings, Engine | None, Engine | None, Mapping[str, Any]], Method]
 
 
 def registry(*entries: tuple[str, Factory]) -> Mapping[str, Factory]:

@@ -2,8 +2,9 @@
 target reads them in one pass, and two probes decide whether each step means what the target would have said.
 
 The answer's distribution is NOT the target's: after a rejection the target writes the step afresh, no
-residual is sampled, and the probes are estimates. The verdict is drawn at temperature 0 too. Draft and
-target share text, not necessarily a vocabulary. Knows nothing of how the probes were trained.
+residual is sampled, and the probes are estimates. Unless the rule has a threshold the verdict is drawn, at
+temperature 0 too. Draft and target share text, not necessarily a vocabulary. Knows nothing of how the probes
+were trained, nor of the rules (acceptance.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semspec.decoding.base import Answer, OnStep, Predictor, Setup, TraceStep, Transcript
+from semspec.decoding.acceptance import Judge
+from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
 from semspec.engine.base import Engine, Segment, Session, Step, segment
 
 
@@ -35,21 +37,9 @@ class Verdict:
 
     p: float | None = None
     q: float | None = None
+    a: float | None = None
     u: float | None = None
     accepted: bool | None = None
-
-
-def acceptance(p: float, q: float) -> float:
-    """Probability min(1, p / q) of keeping a drafted step (Algorithm 1, line 8); 0 when p is not a number."""
-    return 1.0 if p >= q else p / q
-
-
-def probabilities(predictor: Predictor, steps: Sequence[Step]) -> np.ndarray:
-    """`[len(steps)]`: each step's semantic probability under the model that wrote or read it."""
-    if not steps:
-        return np.empty(0)
-    hidden = np.stack([s.pooled for s in steps])
-    return predictor.predict(hidden, np.stack([s.logprob_features for s in steps]))
 
 
 class Semantic:
@@ -62,21 +52,19 @@ class Semantic:
         setup: Setup,
         draft: Engine,
         target: Engine,
-        predictor_q: Predictor,
-        predictor_p: Predictor,
+        judge: Judge,
         gamma: int = 1,
     ):
         self.setup = setup
         self.draft = draft
         self.target = target
-        self.predictor_q = predictor_q
-        self.predictor_p = predictor_p
+        self.judge = judge
         self.gamma = gamma
 
     def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
         out = Transcript(self.setup, self.target, seed, on_step)
-        self.draft.observe(self.predictor_q.layers)
-        self.target.observe(self.predictor_p.layers)
+        self.draft.observe(self.judge.q.layers)
+        self.target.observe(self.judge.p.layers)
         uniform = np.random.default_rng(seed)
         writer = self.draft.session(self.setup.prompt(self.draft, question))
         reader = self.target.session(self.setup.prompt(self.target, question))
@@ -87,12 +75,11 @@ class Semantic:
                 writer.read(unread)
             drafts = self._draft(writer, out)  # line 3
             read = self._verify(reader, drafts, out)  # line 4
-            q = probabilities(self.predictor_q, [d.step for d in drafts])  # line 5
-            p = probabilities(self.predictor_p, read)  # line 6
+            judged = self.judge([d.step for d in drafts], read)  # lines 5, 6 and the rule of line 8
             kept, verdict = 0, Verdict()
-            for draft, p_i, q_i in zip(drafts, p.tolist(), q.tolist(), strict=True):  # line 7
+            for draft, (p, q, a) in zip(drafts, judged, strict=True):  # line 7
                 u = float(uniform.random())
-                verdict = Verdict(p_i, q_i, u, u < acceptance(p_i, q_i))  # line 8
+                verdict = Verdict(p, q, a, u, u < a)  # line 8
                 if not verdict.accepted:
                     break
                 self._keep(draft, verdict, out)  # line 9

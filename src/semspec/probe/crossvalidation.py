@@ -60,9 +60,14 @@ class Trained:
     predictions: dict[str, np.ndarray]
 
 
-def _fit_features(data: Data, rows: np.ndarray, train: Train, seed: int) -> features.Features:
+def fit_features(data: Data, rows: np.ndarray, train: Train, seed: int) -> features.Features:
+    """The map from one role's reading to columns, fitted on `rows` alone."""
     logprob = data.logprob if train.features != "hidden" else None
     return features.fit(data.hidden, logprob, rows, data.layers, train.pca, seed)
+
+
+def _weight(fitted: features.Features) -> np.ndarray:
+    return network.block_weight(fitted.n_hidden, fitted.n_logprob)
 
 
 def _fit_mlp(x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: int, epochs: int | None) -> network.Fit:
@@ -90,13 +95,15 @@ def _fit_mlp(x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: in
     )
 
 
-def _cross_calibrate(raw: np.ndarray, data: Data, kind: calibration.Kind, floor: float) -> np.ndarray:
+def cross_calibrate(
+    raw: np.ndarray, label: np.ndarray, fold: np.ndarray, kind: calibration.Kind, floor: float
+) -> np.ndarray:
+    """Each fold's predictions `[n]`, calibrated on those of the other folds."""
     out = np.empty(len(raw))
-    known = ~np.isnan(data.label)
-    for k in np.unique(data.fold):
-        others = known & (data.fold != k)
-        held = data.fold == k
-        out[held] = calibration.fit(kind, raw[others], data.label[others], floor)(raw[held])
+    known = ~np.isnan(label)
+    for k in np.unique(fold):
+        others, held = known & (fold != k), fold == k
+        out[held] = calibration.fit(kind, raw[others], label[others], floor)(raw[held])
     return out
 
 
@@ -146,10 +153,10 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         base["mean"][held] = label.mean()
         by_logprob = calibration.fit("isotonic", data.logprob[rows, 0], label, floor)
         base["logprob"][held] = by_logprob(data.logprob[held, 0])
-        fitted = _fit_features(data, rows, train, seed)
+        fitted = fit_features(data, rows, train, seed)
         x = fitted.transform(data.hidden, data.logprob)
         if "linear" in names:
-            coef, intercept = network.fit_ridge(x[rows], label, train.ridge, fitted.n_hidden)
+            coef, intercept = network.fit_ridge(x[rows], label, train.ridge, _weight(fitted))
             raw["linear"][held] = x[held] @ coef + intercept
             tick()
         if "mlp" in names:
@@ -157,7 +164,7 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
             raw["mlp"][held] = network.forward(fits[-1].weights, x[held])
             tick()
 
-    calibrated = {str(name): _cross_calibrate(raw[name], data, train.calibration, floor) for name in names}
+    calibrated = {str(n): cross_calibrate(raw[n], data.label, data.fold, train.calibration, floor) for n in names}
 
     def scored(pred: np.ndarray, score: np.ndarray, constant: bool = False) -> dict[str, Any]:
         return evaluation.views(pred, data.label, data.questions, data.draft, seed, constant, score)
@@ -170,11 +177,11 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
     predictor, why = choose(candidates)
 
     rows = np.flatnonzero(known)
-    fitted = _fit_features(data, rows, train, seed)
+    fitted = fit_features(data, rows, train, seed)
     epochs = max(1, int(np.median([f.best_epoch for f in fits]))) if fits else 0
     if predictor == "linear":
         x = fitted.transform(data.hidden, data.logprob)[rows]
-        arrays = linear_arrays(fitted, *network.fit_ridge(x, data.label[rows], train.ridge, fitted.n_hidden))
+        arrays = linear_arrays(fitted, *network.fit_ridge(x, data.label[rows], train.ridge, _weight(fitted)))
     else:
         x = fitted.transform(data.hidden, data.logprob)
         arrays = mlp_arrays(fitted, _fit_mlp(x, data, rows, train, seed, epochs).weights)

@@ -6,9 +6,12 @@ constant has no ranks: its Spearman is reported as 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from semspec.rules import ratio
 
 RESAMPLES = 1000
 BINS = 10
@@ -124,63 +127,65 @@ def beats(probe: dict[str, Any], baselines: dict[str, dict[str, Any]]) -> bool:
     )
 
 
-def accept(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Acceptance probability min(1, p / q) (Algorithm 1)."""
-    return np.minimum(1.0, p / q)
-
-
 def _against_truth(
-    a: np.ndarray,
-    truth: np.ndarray,
-    unsaid: np.ndarray,
-    groups: np.ndarray,
-    seed: int,
-    constant: bool = False,
+    a: np.ndarray, truth: np.ndarray, unsaid: np.ndarray, groups: np.ndarray, seed: int
 ) -> dict[str, Any]:
-    ranks = 0.0 if constant else spearman(a, truth)
     return {
         "mean_predicted": float(a.mean()),
-        "spearman": ranks,
-        "spearman_ci": [0.0, 0.0] if constant or not np.ptp(a) else spearman_ci(a, truth, groups, seed),
+        "spearman": spearman(a, truth),
+        "spearman_ci": spearman_ci(a, truth, groups, seed) if np.ptp(a) else [0.0, 0.0],
         "agreement": float((1 - np.abs(a - truth)).mean()),
         "unsaid_share": float(a[unsaid].sum() / max(a.sum(), 1e-12)),
     }
 
 
 def decision(
-    pred: dict[str, tuple[np.ndarray, np.ndarray]],
+    rules: Mapping[str, np.ndarray],
+    baselines: Mapping[str, np.ndarray],
     label_target: np.ndarray,
     label_draft: np.ndarray,
     groups: np.ndarray,
     seed: int,
 ) -> dict[str, Any]:
-    """The accept rule on predicted probabilities against the same rule on the labels, for draft samples.
+    """Predicted acceptance probabilities of draft samples against min(1, p / q) of their labels.
 
-    pred: "probe", "mean", "logprob" -> (p under the target, q under the draft). `agreement`: the chance that
-    both rules decide alike on the same uniform draw. `unsaid_share`: expected share of accepted steps that
-    the target never said in its own samples (label 0). `beats_baselines`: better than both baselines in
-    agreement and Spearman, Spearman's interval above 0; None when the labels cannot tell (`labels: own`).
+    rules, baselines: name -> acceptance probability `[n]`. `agreement`: the chance that a rule and the true one decide
+    alike on the same uniform draw. `unsaid_share`: expected share of accepted steps that the target never said in
+    its own samples (label 0). `beats_baselines`: better than every baseline in agreement and Spearman, Spearman's
+    interval above 0. Without a true decision (`labels: own`) a rule has its mean alone. The baseline "mean" says one
+    number per fold, whose drift is no ranking.
     """
     known = ~np.isnan(label_target) & (label_draft > 0)
     p, q, g = label_target[known], label_draft[known], groups[known]
-    base: dict[str, Any] = {"n": len(p), "questions": len(np.unique(g)), "beats_baselines": None}
+    base: dict[str, Any] = {"n": len(p), "questions": len(np.unique(g))}
     if not len(p):
-        mean = float(accept(*pred["probe"]).mean()) if len(label_target) else None
-        return base | {"mean_predicted": mean, "mean_true": None, "baselines": {}}
-    truth, unsaid = accept(p, q), p == 0
-    scored = {
-        name: _against_truth(accept(pt[known], qd[known]), truth, unsaid, g, seed, constant=name == "mean")
-        for name, (pt, qd) in pred.items()
+        empty = {n: {"mean_predicted": float(a.mean()), "beats_baselines": None} for n, a in rules.items() if len(a)}
+        return base | {"mean_true": None, "rules": empty, "baselines": {}}
+    truth, unsaid = ratio(p, q), p == 0
+    scored = {n: _against_truth(a[known], truth, unsaid, g, seed) for n, a in {**rules, **baselines}.items()}
+    if "mean" in scored:
+        scored["mean"] |= {"spearman": 0.0, "spearman_ci": [0.0, 0.0]}
+    others = {n: scored.pop(n) for n in baselines}
+    for mine in scored.values():
+        wins = all(mine[k] > o[k] for o in others.values() for k in ("agreement", "spearman"))
+        mine["beats_baselines"] = bool(wins and mine["spearman_ci"][0] > 0)
+    return base | {
+        "mean_true": float(truth.mean()),
+        "unsaid_share_of_all": float(unsaid.mean()),
+        "rules": scored,
+        "baselines": others,
     }
-    mine = scored.pop("probe")
-    wins = all(mine[k] > o[k] for o in scored.values() for k in ("agreement", "spearman"))
-    return (
-        base
-        | mine
-        | {
-            "mean_true": float(truth.mean()),
-            "unsaid_share_of_all": float(unsaid.mean()),
-            "baselines": scored,
-            "beats_baselines": bool(wins and mine["spearman_ci"][0] > 0),
-        }
-    )
+
+
+def tradeoff(score: np.ndarray, label_target: np.ndarray, points: int = 101) -> tuple[np.ndarray, np.ndarray]:
+    """What a threshold on `score` gives: share of steps kept `[points]`, and share of those that the target never said.
+
+    The best-scored steps are kept first; ties are kept together on average.
+    """
+    _, group = np.unique(-score, return_inverse=True)
+    unsaid = (label_target == 0).astype(float)
+    count = np.bincount(group)
+    kept = np.concatenate([[0.0], np.cumsum(count)])
+    bad = np.concatenate([[0.0], np.cumsum(np.bincount(group, weights=unsaid))])
+    share = np.linspace(1 / len(score), 1, points)
+    return share, np.interp(share * len(score), kept, bad) / (share * len(score))

@@ -21,13 +21,15 @@ BLOCK_VARIANCE = 0.5
 ONE_THREAD_INPUTS = 2000
 
 
-def fit_ridge(x: np.ndarray, y: np.ndarray, strength: float, n_hidden: int) -> tuple[np.ndarray, float]:
-    """Coefficients `[d]` and intercept of ridge; the hidden block is the first `n_hidden` columns."""
+def block_weight(n_hidden: int, n_logprob: int) -> np.ndarray:
+    """Factors `[n_hidden + n_logprob]` of one reading's columns, as ridge is to see them."""
+    return np.concatenate([np.full(n_hidden, np.sqrt(BLOCK_VARIANCE / max(n_hidden, 1))), np.ones(n_logprob)])
+
+
+def fit_ridge(x: np.ndarray, y: np.ndarray, strength: float, weight: np.ndarray) -> tuple[np.ndarray, float]:
+    """Coefficients `[d]` and intercept of ridge on the columns of `x` times `weight` (see `block_weight`)."""
     from sklearn.linear_model import Ridge
 
-    weight = np.ones(x.shape[1])
-    if n_hidden:
-        weight[:n_hidden] = np.sqrt(BLOCK_VARIANCE / n_hidden)
     model = Ridge(alpha=strength).fit(x * weight, y)
     return model.coef_ * weight, float(model.intercept_)
 

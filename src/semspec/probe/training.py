@@ -1,7 +1,8 @@
-"""Stage `train`: samples and labels in, two probes, their metrics and out-of-fold predictions out.
+"""Stage `train`: samples and labels in, the probes, their metrics and out-of-fold predictions out.
 
 The probe of a role reads that role's view of a sample and predicts the sample's semantic probability under
-that role. Files in, files out; knows nothing of language models or of decoding.
+that role; the joint one reads both views and predicts the decision. Files in, files out; knows nothing of
+language models or of decoding.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from semspec.config import Settings, Train
 from semspec.errors import UserError
 from semspec.probe import evaluation, features
 from semspec.probe.crossvalidation import Data, make_folds, train_role
+from semspec.probe.joint import Joint, train_joint
+from semspec.rules import ratio
 
 ROLES = ("draft", "target")
 
@@ -57,7 +60,7 @@ def _label_summary(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def train_stage(settings: Settings, root: Path) -> None:
-    """Train both probes; writes `data/probes/` (draft, target, metrics.json, predictions.parquet)."""
+    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet."""
     from tqdm import tqdm
 
     root, train = Path(root), settings.train
@@ -76,20 +79,37 @@ def train_stage(settings: Settings, root: Path) -> None:
     per_fold = 2 if train.predictor == "auto" else 1
     metrics: dict[str, Any] = {"labels": _label_summary(table)}
     predicted: dict[str, dict[str, np.ndarray]] = {}
-    with tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1), desc="train", unit="fit", disable=None) as bar:
-        for role in ROLES:
-            bar.set_postfix_str(role)
-            label = table[f"label_{role}"].to_numpy(dtype=float)
-            data = read_role(root, role, samples, label, fold, train)
-            trained = train_role(data, settings, bar.update)
-            trained.probe.config["labels_sha256"] = digest
-            trained.probe.save(out / role)
-            metrics[role] = trained.metrics
-            predicted[role] = trained.predictions
-            table[f"pred_{role}"] = trained.predictions["probe"]
+    views: dict[str, Data] = {}
+    bar = tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1) + 1, desc="train", unit="fit", disable=None)
+    for role in ROLES:
+        bar.set_postfix_str(role)
+        label = table[f"label_{role}"].to_numpy(dtype=float)
+        views[role] = read_role(root, role, samples, label, fold, train)
+        trained = train_role(views[role], settings, bar.update)
+        trained.probe.config["labels_sha256"] = digest
+        trained.probe.save(out / role)
+        metrics[role] = trained.metrics
+        predicted[role] = trained.predictions
+        table[f"pred_{role}"] = trained.predictions["probe"]
     draft = (table["author"] == "draft").to_numpy()
+    truth = np.where(draft, ratio(table["label_target"].to_numpy(float), table["label_draft"].to_numpy(float)), np.nan)
+    if np.isnan(truth).all():
+        Joint.save_untrained(out / "joint", "`cluster.labels: own` gives no true decision to learn from")
+    else:
+        joint, table["pred_joint"] = train_joint(views, truth, settings)
+        joint.save(out / "joint")
+    bar.update()
+    bar.close()
+
+    def judged(name: str) -> np.ndarray:
+        return ratio(predicted["target"][name][draft], predicted["draft"][name][draft])
+
+    rules = {"ratio": judged("probe"), "p": predicted["target"]["probe"][draft]}
+    if "pred_joint" in table:
+        rules["joint"] = table["pred_joint"].to_numpy()[draft]
     metrics["decision"] = evaluation.decision(
-        {name: (predicted["target"][name][draft], predicted["draft"][name][draft]) for name in predicted["draft"]},
+        rules,
+        {name: judged(name) for name in ("mean", "logprob")},
         table["label_target"].to_numpy(dtype=float)[draft],
         table["label_draft"].to_numpy(dtype=float)[draft],
         questions[draft],

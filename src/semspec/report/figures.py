@@ -22,6 +22,7 @@ INK = "#24292f"  # replaced by the page's text colour when inlined
 # Okabe and Ito's palette, distinguishable with every common colour vision; markers differ as well.
 COLOURS = {"target": "#0072b2", "draft": "#d55e00", "semantic": "#009e73"}
 _MORE = ("#cc79a7", "#e69f00", "#56b4e9")
+_RULE_COLOURS = ("#009e73", "#0072b2", "#d55e00", "#cc79a7")
 _AUTHOR_MARKERS = (("o", "target"), ("^", "draft"))
 _MARKERS = ("o", "s", "D", "^", "v", "P")
 LOSSES = {"train_loss": "training", "val_loss": "held-out questions"}
@@ -120,6 +121,22 @@ def reliability(true: np.ndarray, predicted: np.ndarray, role: str, bins: int = 
     ax.scatter(x, y, s=sizes, color=colour(role), label=f"{len(parts)} bins of equal count")
     ax.set(xlabel="Predicted semantic probability", ylabel="Mean label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     ax.legend(loc="upper left", fontsize=9)
+    return figure
+
+
+def tradeoff(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], true_share: float, chance: float) -> Figure:
+    """Share of accepted steps that the target never said, against the share accepted; one line per rule.
+
+    curves: {title: (share accepted, share never said)}; chance: what accepting at random gives.
+    """
+    figure, ax = _figure(5.2, 3.9)
+    for place, (title, (share, unsaid)) in enumerate(curves.items()):
+        ax.plot(100 * share, 100 * unsaid, color=_RULE_COLOURS[place % len(_RULE_COLOURS)], label=title)
+    ax.axhline(100 * chance, color=INK, linewidth=1, linestyle="--", label="at random")
+    ax.axvline(100 * true_share, color=INK, linewidth=1, linestyle=":", label="accepted by the true rule")
+    ax.set(xlabel="Draft steps accepted, %", ylabel="Of those, never said by the target, %", xlim=(0, 100))
+    ax.set_ylim(bottom=0)
+    ax.legend(fontsize=9)
     return figure
 
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from semspec.bench.metrics import BASE, BY_KEY, METRICS, order
 from semspec.files import atomic, read_json, read_jsonl, read_parquet, read_safetensors
+from semspec.probe import evaluation
 from semspec.report import figures, tables
+from semspec.rules import in_words, ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,12 +146,32 @@ def probe_figures(inputs: Inputs, folder: Path) -> list[Picture]:
             svg = figures.save(figures.reliability(pair[:, 0], pair[:, 1], role), folder, f"reliability_{role}")
             caption = f"{len(pair)} samples, each predicted by a probe that saw no sample of its question."
             out.append(Picture(f"Reliability of the {role}'s probe", caption, svg))
+        out += _tradeoff(inputs.predictions, folder)
     histories = {r: h for r in ROLES if (h := ((inputs.metrics or {}).get(r) or {}).get("history"))}
     if histories:
         svg = figures.save(figures.training(histories), folder, "training")
         caption = "Squared error after each epoch, mean over the folds still training, whichever predictor won."
         out.append(Picture("Training of the networks", caption, svg))
     return out
+
+
+def _tradeoff(predictions: pd.DataFrame, folder: Path) -> list[Picture]:
+    """What each rule's score buys as a threshold moves over it; nothing without labels under both models."""
+    table = predictions[predictions["author"] == "draft"].dropna(subset=["label_target", "label_draft"])
+    if len(table) < 10:
+        return []
+    p, q, label = (table[c].to_numpy(float) for c in ("pred_target", "pred_draft", "label_target"))
+    scores = {"p / q": p / q, "p alone": p}
+    if "pred_joint" in table:
+        scores["joint predictor"] = table["pred_joint"].to_numpy(float)
+    truth = ratio(label, table["label_draft"].to_numpy(float))
+    curves = {title: evaluation.tradeoff(score, label) for title, score in scores.items()}
+    figure = figures.tradeoff(curves, float(truth.mean()), float((label == 0).mean()))
+    caption = (
+        f"{len(table)} draft samples, the best-scored accepted first (decide.threshold moves along a line). "
+        "Lower is better: fewer accepted steps whose meaning the target produced in none of its samples."
+    )
+    return [Picture("What a rule accepts", caption, figures.save(figure, folder, "tradeoff"))]
 
 
 def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture | None, str]:
@@ -204,11 +226,11 @@ def build(settings: Settings, root: Path) -> Path:
     if len(values):
         ratio = Picture(
             "p / q of drafted steps",
-            f"{len(values)} judged steps, each kept with probability min(1, p/q); ratios above 2 count as 2. "
+            f"{len(values)} judged steps; {in_words(settings.decide)}. Ratios above 2 count as 2. "
             "The rule does not keep the target's distribution.",
             figures.save(figures.ratios(values, accepted), pictures, "ratios"),
         )
-    probe = tables.Probes.of(inputs.metrics)
+    probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
     provenance = tables.provenance(entries)
     for table in (tables.results(inputs.summary), *probe.tables, provenance):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DASH = "–"
 ROLES = ("draft", "target")
+RULES = {"ratio": "min(1, p/q)", "joint": "joint predictor", "p": "p alone"}
 BASELINES = {
     "mean": "baseline: mean label",
     "logprob": "baseline: mean log-probability",
@@ -38,7 +39,12 @@ PROBE_NOTES = [
 DECISION_NOTES = [
     (
         "Mean acceptance",
-        "Mean of min(1, p/q) over the draft's samples; the first row takes p and q from the labels.",
+        "Mean acceptance probability of the draft's samples, of questions that the predictors did not see.",
+    ),
+    ("true labels", "min(1, p/q) with p and q from the labels."),
+    (
+        "Baselines",
+        "min(1, p/q) with p and q from that predictor.",
     ),
     (
         "Spearman",
@@ -180,8 +186,8 @@ class Probes:
     missing: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, metrics: Mapping[str, Any] | None) -> Probes:
-        """From data/probes/metrics.json, or None when no probe was trained."""
+    def of(cls, metrics: Mapping[str, Any] | None, rule: str = "ratio") -> Probes:
+        """From data/probes/metrics.json, or None when no probe was trained; `rule` is the one in use."""
         out = cls()
         if metrics is None:
             out.missing.append("No probes were trained (stage train): nothing to judge here.")
@@ -192,7 +198,7 @@ class Probes:
             else:
                 out.missing.append(f"The {role}'s probe was not trained.")
         if (metrics.get("decision") or {}).get("n"):
-            out._decision(metrics["decision"])
+            out._decision(metrics["decision"], rule)
         else:
             out.missing.append("The decision cannot be judged: no draft sample has a label under both models.")
         return out
@@ -220,31 +226,33 @@ class Probes:
             )
             self.warnings.append((f"The {role}'s probe does not beat its baselines.", text))
 
-    def _decision(self, d: Mapping[str, Any]) -> None:
+    def _decision(self, d: Mapping[str, Any], rule: str) -> None:
         rows = [["true labels", number(d["mean_true"]), "1", "1", "0%"]]
-        for name, score in {"probe": d, **d["baselines"]}.items():
+        for name, score in {**d["rules"], **d["baselines"]}.items():
+            title = BASELINES.get(name) or RULES[name] + (" (in use)" if name == rule else "")
             rows.append(
                 [
-                    "probes" if name == "probe" else BASELINES.get(name, name),
+                    title,
                     number(score["mean_predicted"]),
                     _spearman(score),
                     number(score["agreement"]),
                     _percent(score["unsaid_share"]),
                 ]
             )
-        title = f"The decision min(1, p/q) ({d['n']} draft samples of {d['questions']} questions)"
+        title = f"The decision to accept ({d['n']} draft samples of {d['questions']} questions)"
         columns = ["Rule", "Mean acceptance", "Spearman", "Agreement", "Never said"]
         self.tables.append(Table("decision", title, columns, rows, DECISION_NOTES))
         if d.get("unsaid_share_of_all") is not None:
             share = _percent(d["unsaid_share_of_all"])
             self.text.append(f"The target never said what {share} of the draft's samples mean.")
-        if d["beats_baselines"] is False:
+        mine = d["rules"].get(rule)
+        if mine is None or mine["beats_baselines"] is None:
+            self.text.append("Whether the decision beats its baselines cannot be told with these labels.")
+        elif mine["beats_baselines"] is False:
             text = (
-                f"Agreement with the true rule {number(d['agreement'])} against "
-                f"{_best(d['baselines'], 'agreement')}; Spearman {_spearman(d)} against "
+                f"{RULES[rule]}: agreement with the true rule {number(mine['agreement'])} against "
+                f"{_best(d['baselines'], 'agreement')}; Spearman {_spearman(mine)} against "
                 f"{_best(d['baselines'], 'spearman')}. "
                 "A speed-up bought with it is not earned by the probes."
             )
             self.warnings.append(("The decision to accept does not beat its baselines.", text))
-        elif d["beats_baselines"] is None:
-            self.text.append("Whether the decision beats its baselines cannot be told with these labels.")

@@ -1,6 +1,6 @@
 """The hand-off: what a server needs beside the language models, as one folder of safetensors and JSON.
 
-    probes/{draft,target}/{probe.safetensors,config.json}    bundle.json
+    probes/{draft,target,joint}/...    bundle.json
 
 bundle.json says which models, which layers, how to decode, and how good it was. No pickle, no weights of a
 language model, no path of this machine.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import semspec.provenance
-from semspec import files
+from semspec import files, rules
 from semspec.tracking.mlflow_log import split_history
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 ROLES = ("draft", "target")
-PROBE_FILES = ("probe.safetensors", "config.json")
 DATA = ("data/contexts.parquet", "data/samples/samples.parquet", "data/labels.parquet")
-RULE = "accept a drafted step with probability min(1, p / q)"
 
 
 def _metrics(root: Path) -> dict[str, Any]:
@@ -43,13 +41,11 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
 
     Raises `UserError` when the probes or the models' descriptions are missing.
     """
-    layers = {}
-    for role in ROLES:
-        for name in PROBE_FILES:
-            source = files.present(root / "data/probes" / role / name)
-            with files.atomic(folder / "probes" / role / name) as temporary:
-                shutil.copyfile(source, temporary)
-        layers[role] = files.read_json(root / "data/probes" / role / "config.json")["layers"]
+    probes = root / "data/probes"
+    layers = {r: files.read_json(files.present(probes / r / "config.json"))["layers"] for r in ROLES}
+    for source in sorted([*probes.rglob("config.json"), *probes.rglob("probe.safetensors")]):
+        with files.atomic(folder / "probes" / source.relative_to(probes)) as temporary:
+            shutil.copyfile(source, temporary)
     models = {role: files.read_json(root / f"data/models/{role}.json") for role in ROLES}
     bundle = {
         "format": FORMAT,
@@ -57,7 +53,8 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
         "models": {role: {k: v for k, v in d.items() if k != "source"} for role, d in models.items()},
         "layers": layers,
         "decoding": {
-            "rule": RULE,
+            **settings.decide.model_dump(),
+            "rule_in_words": rules.in_words(settings.decide),
             "gamma": settings.bench.gamma,
             "temperature": settings.bench.temperature,
             "top_p": settings.bench.top_p,

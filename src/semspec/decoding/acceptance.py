@@ -1,0 +1,59 @@
+"""From what both models computed over drafted steps to the probability with which each is kept.
+
+Asks the probes and applies the rule of `decide`. Knows neither how the probes were trained nor what is done with a
+verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from semspec.config import Decide
+from semspec.decoding.base import JointPredictor, Predictor
+from semspec.engine.base import Step
+from semspec.rules import acceptance, ratio
+
+
+class Judgement(NamedTuple):
+    """Of one drafted step: semantic probability under target and draft, and the acceptance probability."""
+
+    p: float
+    q: float
+    a: float
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Both probes and, for the rule `joint`, the predictor of the decision itself."""
+
+    q: Predictor
+    p: Predictor
+    joint: JointPredictor | None = None
+    decide: Decide = field(default_factory=Decide)
+
+    def __post_init__(self) -> None:
+        if self.decide.rule == "joint" and self.joint is None:
+            raise ValueError("the rule 'joint' needs a joint predictor")
+
+    def __call__(self, written: Sequence[Step], read: Sequence[Step]) -> list[Judgement]:
+        """Judge drafted steps as the draft wrote them and as the target read them."""
+        if not written:
+            return []
+        views = {"draft": _view(written), "target": _view(read)}
+        p, q = self.p.predict(*views["target"]), self.q.predict(*views["draft"])
+        if self.decide.rule == "joint":
+            assert self.joint is not None
+            score = self.joint.predict(views)
+        else:
+            score = ratio(p, q) if self.decide.rule == "ratio" else np.asarray(p, float)
+        a = acceptance(score, self.decide.bias, self.decide.threshold)
+        return [Judgement(*map(float, row)) for row in zip(p, q, a, strict=True)]
+
+
+def _view(steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:
+    """`[n, observed layers, hidden]` and `[n, 5]`: what one model computed over the steps."""
+    return np.stack([s.pooled for s in steps]), np.stack([s.logprob_features for s in steps])

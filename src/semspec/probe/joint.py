@@ -1,0 +1,123 @@
+"""The decision itself, learned: min(1, p / q) of a drafted step, predicted from both models' views of it.
+
+The paper predicts p and q apart and divides; errors of two predictors do not cancel in a ratio, and each shrinks to its
+own mean. Here ridge regression reads both views at once and is fitted to the acceptance that the labels give, on the
+draft's samples, which is what it will have to judge. Everything reported is out-of-fold. Works on arrays and folders;
+knows nothing of decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semspec import files
+from semspec.errors import UserError
+from semspec.probe import calibration, network
+from semspec.probe.calibration import Calibration
+from semspec.probe.probe import FORMAT, Probe, linear_arrays
+
+if TYPE_CHECKING:
+    from semspec.config import Settings
+    from semspec.probe.crossvalidation import Data
+
+ROLES = ("target", "draft")  # the order of the columns
+_AS_IS = Calibration("none", -np.inf, np.empty(0), np.empty(0))
+
+
+@dataclass
+class Joint:
+    """A linear predictor of acceptance: the sum of a part for each model's view, then calibrated.
+
+    parts: {role: linear `Probe` without calibration}.
+    """
+
+    parts: dict[str, Probe]
+    calibration: Calibration
+
+    @property
+    def layers(self) -> dict[str, list[int]]:
+        """The layers that it needs of each model."""
+        return {role: part.layers for role, part in self.parts.items()}
+
+    def predict(self, views: Mapping[str, tuple[np.ndarray | None, np.ndarray | None]]) -> np.ndarray:
+        """Acceptance probability `[n]`, in (0, 1], of {role: (hidden, logprob)} as `Probe.predict` takes them."""
+        target, draft = (self.parts[role].raw(*views[role]) for role in ROLES)
+        return self.calibration(target + draft)
+
+    def save(self, folder: Path | str) -> None:
+        """Write one folder for each part, and config.json."""
+        folder = Path(folder)
+        for role, part in self.parts.items():
+            part.save(folder / role)
+        files.write_json(folder / "config.json", {"format": FORMAT, "calibration": self.calibration.to_json()})
+
+    @staticmethod
+    def save_untrained(folder: Path | str, why: str) -> None:
+        """Leave the reason in place of a predictor, for `load` to give."""
+        files.write_json(Path(folder) / "config.json", {"format": FORMAT, "untrained": why})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Joint:
+        """Read a folder that `save` wrote; `UserError` when it is missing or of another format."""
+        folder = Path(folder)
+        config = files.read_json(folder / "config.json")
+        if config.get("format") != FORMAT:
+            raise UserError(f"{folder} holds no probe of this version; run `semspec stage train` again")
+        if "untrained" in config:
+            raise UserError(f"decide.rule: joint can't be used: {config['untrained']}")
+        return cls({r: Probe.load(folder / r) for r in ROLES}, Calibration.from_json(config["calibration"]))
+
+
+def train_joint(views: Mapping[str, Data], acceptance: np.ndarray, settings: Settings) -> tuple[Joint, np.ndarray]:
+    """Fit on the rows where `acceptance` `[n]` is known (not NaN); also out-of-fold predictions `[n]` of every row.
+
+    views: the same samples as both models see them.
+    """
+    from semspec.probe.crossvalidation import cross_calibrate
+
+    train, floor = settings.train, calibration.floor_of(settings.sample.n)
+    fold, known = views["target"].fold, ~np.isnan(acceptance)
+    raw = np.zeros(len(acceptance))
+    for k in np.unique(fold):
+        rows, held = np.flatnonzero(known & (fold != k)), fold == k
+        parts = _fit(views, acceptance, rows, settings)
+        raw[held] = sum(part.raw(_rows(views[r].hidden, held), views[r].logprob[held]) for r, part in parts.items())
+    predicted = cross_calibrate(raw, acceptance, fold, train.calibration, floor)
+    rows = np.flatnonzero(known)
+    final = calibration.fit(train.calibration, raw[rows], acceptance[rows], floor)
+    return Joint(_fit(views, acceptance, rows, settings), final), predicted
+
+
+def _rows(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if values is None else values[rows]
+
+
+def _fit(views: Mapping[str, Data], label: np.ndarray, rows: np.ndarray, settings: Settings) -> dict[str, Probe]:
+    """Ridge on the columns of both views, cut into one linear part for each; the intercept is the first one's."""
+    from semspec.probe.crossvalidation import fit_features
+
+    train = settings.train
+    fitted = {r: fit_features(views[r], rows, train, settings.seed) for r in ROLES}
+    x = [f.transform(_rows(views[r].hidden, rows), views[r].logprob[rows]) for r, f in fitted.items()]
+    weight = np.concatenate([network.block_weight(f.n_hidden, f.n_logprob) for f in fitted.values()])
+    coef, intercept = network.fit_ridge(np.concatenate(x, axis=1), label[rows], train.ridge, weight)
+    coefs = np.split(coef, [x[0].shape[1]])
+    config: dict[str, Any] = {"features": train.features, "n_rows": len(rows), "ridge": train.ridge}
+    return {
+        role: Probe(
+            role,
+            "linear",
+            views[role].layers,
+            views[role].reading,
+            train.features != "hidden",
+            linear_arrays(fitted[role], part, intercept if role == ROLES[0] else 0.0),
+            _AS_IS,
+            config,
+        )
+        for role, part in zip(ROLES, coefs, strict=True)
+    }
