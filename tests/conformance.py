@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from semspec.engine.base import Sampling, Segment, never
+from semspec.engine.base import Proposal, Sampling, Segment, never
 
 GREEDY = Sampling()
 WARM = Sampling(temperature=0.9, top_p=0.95)
@@ -116,6 +116,52 @@ class EngineConformance:
         fresh = engine.session(prompt).generate(never, GREEDY, 8)
         assert step.tokens == fresh.tokens
         self.assert_matches(engine, prompt, step)
+
+    @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "sampled"])
+    def test_proposals_change_nothing(self, engine, sampling):
+        """Right, half right and wrong proposals, and too many of them, leave the text that the model writes alone."""
+        prompt = self.prompt(engine)
+        plain = engine.session(prompt).generate(never, sampling, 10)
+        wrong = plain.tokens[::-1]
+        for guess in (plain.tokens, plain.tokens[:3] + wrong, wrong):
+            session = engine.session(prompt)
+            step = session.generate(never, sampling, 10, lambda answer, g=guess: Proposal(g[len(answer) :]))
+            if self.exact:
+                assert step.tokens == plain.tokens and session.tokens == [*prompt, *plain.tokens]
+                np.testing.assert_allclose(step.logprobs, plain.logprobs, rtol=1e-3, atol=1e-3)
+            assert step.kept <= step.offered and step.passes + step.kept == len(step.tokens)
+            again = session.read([Segment("And now?")])[0]
+            self.assert_matches(engine, [*prompt, *step.tokens], again)
+        assert step.offered > 0
+
+    @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "sampled"])
+    @pytest.mark.parametrize("right", [0, 3, 8])
+    def test_rewriting_equals_rolling_back_and_writing(self, engine, sampling, right):
+        """A read text that is right in its first tokens is replaced by what the model writes by itself."""
+        prompt = self.prompt(engine, 1)
+        plain = engine.session(prompt).generate(never, sampling, 8)
+        read = plain.tokens[:right] + engine.encode("zq9!zq9!")[: 8 - right]
+        session = engine.session(prompt)
+        session.read([Segment("", tokens=read)])
+        step = session.rewrite(len(read), never, sampling, 8)
+        if self.exact:
+            assert step.tokens == plain.tokens and session.tokens == [*prompt, *plain.tokens]
+            assert step.kept >= min(right, len(plain.tokens)) and step.passes == len(step.tokens) - step.kept
+        again = session.read([Segment("And now?")])[0]
+        self.assert_matches(engine, [*prompt, *step.tokens], again)
+        with pytest.raises(ValueError, match="rewritten"):
+            session.rewrite(len(again.tokens) + 1, never, sampling, 8)
+
+    def test_drawing_gives_the_distribution_it_drew_from(self, engine):
+        """Each drawn token is possible under its own distribution; the last one is not in the cache."""
+        session = engine.session(self.prompt(engine))
+        before = list(session.tokens)
+        made = session.draw(4, WARM)
+        assert session.tokens == [*before, *made.tokens[:-1]]
+        np.testing.assert_allclose(made.probs.sum(1), 1, rtol=1e-4)
+        for token, ids, probs in zip(made.tokens, made.ids, made.probs, strict=True):
+            assert probs[ids == token] > 0
+        assert session.draw(2, GREEDY).ids is None
 
     def test_rollback_never_loses_the_prompt(self, engine):
         """Rolling back into the prompt is refused."""

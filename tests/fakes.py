@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from semspec.engine.base import Sampling, Segment, Step, StepEnds
+from semspec.engine.base import Propose, Sampling, Segment, Step, StepEnds
 
 ANSWER = "\x02"  # ends the prompt
 BASE = 16  # token ids below are special
@@ -55,7 +55,17 @@ class FakeSession:
             stop=stop,  # type: ignore[arg-type]
         )
 
-    def generate(self, step_ends: StepEnds, sampling: Sampling, max_tokens: int) -> Step:
+    def rewrite(
+        self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
+        if self.calls[-1][0] != "read" or self.calls[-1][1] < n_tokens:
+            raise AssertionError(f"{self.engine.name}: asked to rewrite {n_tokens} tokens that were not just read")
+        self.rollback(n_tokens)
+        return self.generate(step_ends, sampling, max_tokens, propose)
+
+    def generate(
+        self, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
         if max_tokens < 1:
             raise AssertionError(f"asked to write {max_tokens} tokens")
         if self.engine.before_generate:

@@ -20,7 +20,7 @@ from semspec.files import atomic
 
 PROFILES = Path(__file__).parent / "profiles"
 PARAMS = "params.yaml"
-Method = Literal["target", "draft", "semantic"]
+Method = Literal["target", "draft", "speculative_sampling", "prompt_lookup", "semantic", "semantic_hybrid"]
 
 
 class Strict(BaseModel):
@@ -116,6 +116,14 @@ class Decide(Strict):
     )
 
 
+class Exact(Strict):
+    """Exact speculation: `speculative_sampling`, `prompt_lookup`, and what `semantic_hybrid` salvages."""
+
+    draft_tokens: int = Field(5, ge=1, le=64, description="Tokens drafted per pass (speculative_sampling).")
+    ngram: int = Field(3, ge=1, le=16, description="Longest n-gram that is looked up.")
+    lookup_tokens: int = Field(10, ge=1, le=256, description="Tokens proposed after a match.")
+
+
 class Bench(Strict):
     """The comparison."""
 
@@ -155,6 +163,7 @@ class Settings(Strict):
     cluster: Cluster = Cluster()
     train: Train = Train()
     decide: Decide = Decide()
+    exact: Exact = Exact()
     bench: Bench = Bench()
     report: Report = Report()
     tracking: Tracking = Tracking()

@@ -33,7 +33,7 @@ def _method(name: str, settings: Settings, root: Path) -> Method:
     probes = load_probes(settings, root) if name in decoding.NEEDS_PROBES else {}
     models = settings.models
     draft = None
-    if name != decoding.Target.name:
+    if name in decoding.NEEDS_DRAFT:
         draft = engine.load(models.draft, settings.engine, models.trust_remote_code)
     target = engine.load(models.target, settings.engine, models.trust_remote_code)
     return decoding.build(name, settings, draft, target, probes)

@@ -504,7 +504,7 @@ def test_build_takes_the_rules_from_the_settings(settings: Settings):
 def test_build_says_what_is_wrong(settings: Settings):
     """An unknown method and a missing probe are the user's to mend."""
     draft, target = engines()
-    with pytest.raises(UserError, match="unknown method 'magic'; known: target, draft, semantic"):
+    with pytest.raises(UserError, match="unknown method 'magic'; known: target, draft, speculative_sampling"):
         decoding.build("magic", settings, draft, target, {})
     with pytest.raises(UserError, match="trained probe: draft; run `semspec run`"):
         decoding.build("semantic", settings, draft, target, {"target": ScriptedProbe(1.0)})

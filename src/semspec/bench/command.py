@@ -86,7 +86,7 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
     probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
     trust = settings.models.trust_remote_code
     target = engine.load(settings.models.target, settings.engine, trust)
-    draft = engine.load(settings.models.draft, settings.engine, trust) if set(names) - {"target"} else None
+    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
     with _alone(out):
         return runner.run(

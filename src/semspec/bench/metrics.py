@@ -109,6 +109,18 @@ METRICS: tuple[Metric, ...] = (
         "Mean tokens per problem that the target read to verify or score.",
         lambda x: f"{x:.1f}",
     ),
+    Metric(
+        "exact_acceptance_rate",
+        "Exact acceptance (tokens)",
+        "Proposed tokens that exact verification kept, over those proposed.",
+        _percent,
+    ),
+    Metric(
+        "target_passes",
+        "Target's passes",
+        "Mean passes per problem in which the target wrote; without proposals one for each token that it wrote.",
+        lambda x: f"{x:.1f}",
+    ),
     Metric("truncated", "Cut off", "Share of answers that ended at the token budget.", _percent),
     Metric("n", "Problems", "Number of problems.", lambda x: f"{x:.0f}"),
 )
@@ -147,6 +159,8 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
         "acceptance_length": _share(_total(rows, "accepted_tokens"), _total(rows, "verifications")),
         "discarded_tokens": _total(rows, "discarded_tokens") / len(rows),
         "verifier_tokens": _total(rows, "verifier_tokens") / len(rows),
+        "exact_acceptance_rate": _share(_total(rows, "exact_accepted"), _total(rows, "exact_offered")),
+        "target_passes": _total(rows, "target_passes") / len(rows),
         "truncated": sum(row["finish_reason"] == "length" for row in rows) / len(rows),
         "n": len(correct),
     }

@@ -20,13 +20,17 @@ from semspec.decoding.base import (
     registry,
 )
 from semspec.decoding.draft import Draft
+from semspec.decoding.prompt_lookup import PromptLookup
 from semspec.decoding.semantic import Semantic
+from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.target import Target
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 
 Probes = Mapping[str, Any]  # draft, target: Predictor; joint: JointPredictor
-NEEDS_PROBES = frozenset({Semantic.name})
+NEEDS_PROBES = frozenset({Semantic.name, SemanticHybrid.name})
+NEEDS_DRAFT = frozenset({Draft.name, SpeculativeSampling.name}) | NEEDS_PROBES
 
 
 def _need(engine: Engine | None, role: str) -> Engine:
@@ -43,21 +47,50 @@ def _draft(settings: Settings, draft: Engine | None, target: Engine | None, prob
     return Draft(Setup.of(settings), _need(draft, "draft"), _need(target, "target"))
 
 
-def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+def _speculative_sampling(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    engines = _need(draft, "draft"), _need(target, "target")
+    return SpeculativeSampling(Setup.of(settings), *engines, settings.exact.draft_tokens)
+
+
+def _prompt_lookup(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    exact = settings.exact
+    return PromptLookup(Setup.of(settings), _need(target, "target"), exact.ngram, exact.lookup_tokens)
+
+
+def _judge(name: str, settings: Settings, probes: Probes) -> Judge:
     needed = {"draft", "target"} | ({"joint"} if settings.decide.rule == "joint" else set())
     missing = " and ".join(sorted(needed - set(probes)))
     if missing:
-        raise UserError(f"method 'semantic' needs a trained probe: {missing}; run `semspec run` first")
-    return Semantic(
+        raise UserError(f"method '{name}' needs a trained probe: {missing}; run `semspec run` first")
+    return Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)
+
+
+def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    judge = _judge(Semantic.name, settings, probes)
+    return Semantic(Setup.of(settings), _need(draft, "draft"), _need(target, "target"), judge, settings.bench.gamma)
+
+
+def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    judge, exact = _judge(SemanticHybrid.name, settings, probes), settings.exact
+    return SemanticHybrid(
         Setup.of(settings),
         _need(draft, "draft"),
         _need(target, "target"),
-        Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide),
+        judge,
         settings.bench.gamma,
+        ngram=exact.ngram,
+        length=exact.lookup_tokens,
     )
 
 
-METHODS: Mapping[str, Factory] = registry((Target.name, _target), (Draft.name, _draft), (Semantic.name, _semantic))
+METHODS: Mapping[str, Factory] = registry(
+    (Target.name, _target),
+    (Draft.name, _draft),
+    (SpeculativeSampling.name, _speculative_sampling),
+    (PromptLookup.name, _prompt_lookup),
+    (Semantic.name, _semantic),
+    (SemanticHybrid.name, _semantic_hybrid),
+)
 
 
 def build(
@@ -65,8 +98,8 @@ def build(
 ) -> Method:
     """The method `name`. `probes` maps "draft", "target" to their predictors, "joint" to the decision's.
 
-    `target` needs no draft engine; `draft` needs the target's tokenizer for the counts. UserError when the
-    name is unknown or a probe is missing.
+    Methods outside `NEEDS_DRAFT` need no draft engine; `draft` needs the target's tokenizer for the counts.
+    UserError when the name is unknown or a probe is missing.
     """
     if name not in METHODS:
         raise UserError(f"unknown method '{name}'; known: {', '.join(METHODS)}")
@@ -75,6 +108,7 @@ def build(
 
 __all__ = [
     "METHODS",
+    "NEEDS_DRAFT",
     "NEEDS_PROBES",
     "Answer",
     "JointPredictor",

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from semspec.config import Settings
-from semspec.engine.base import Engine, Sampling, StepEnds
+from semspec.engine.base import Engine, Sampling, Step, StepEnds
 
 Author = Literal["draft", "target"]
 
@@ -32,7 +32,10 @@ class TraceStep:
     author is the target, and the verdict belongs to the draft step in `rejected_text`.
     n_tokens: tokens that the step adds to the answer.
     rejected_tokens: draft tokens thrown away here: the rejected step's, those of the drafts behind it,
-    and what lay past the budget.
+    what lay past the budget, and proposals that exact verification did not keep.
+    passes: model passes in which the target wrote this step, one for each token unless proposals were kept.
+    exact_offered, exact_accepted: tokens proposed while the target wrote, and those that exact verification kept;
+    they are the target's, since they are distributed as its own.
     seconds: wall seconds since the step before was settled.
     truncated: cut at the step limit or at the budget.
     """
@@ -49,6 +52,9 @@ class TraceStep:
     truncated: bool = False
     rejected_text: str | None = None
     rejected_tokens: int = 0
+    passes: int = 0
+    exact_offered: int = 0
+    exact_accepted: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,8 @@ class Answer:
     draft_tokens + target_tokens == output_tokens, by author.
     offered: draft steps that were judged; `accepted` of them stayed, with accepted_tokens. Drafts behind a
     rejection are not judged and count in discarded_tokens only.
-    verifications: passes in which the target read drafts; verifier_tokens: tokens that it read in them.
+    verifications: passes in which the target read drafts; verifier_tokens: tokens that it read in them, or to verify
+    proposals. target_passes, exact_offered, exact_accepted: sums over the steps.
     seconds: wall seconds from the question to the last step, `on_step` not included.
     """
 
@@ -75,6 +82,9 @@ class Answer:
     accepted: int = 0
     accepted_tokens: int = 0
     verifications: int = 0
+    target_passes: int = 0
+    exact_offered: int = 0
+    exact_accepted: int = 0
 
 
 OnStep = Callable[[TraceStep], None]
@@ -192,6 +202,23 @@ class Transcript:
         self.verifications += 1
         self.verifier_tokens += n_tokens
 
+    def wrote(self, step: Step, **more: Any) -> None:
+        """Settle a step that the target wrote, proposals included; `more` are fields of its `TraceStep`."""
+        self.verifier_tokens += step.offered - more.pop("read_before", 0)
+        more.setdefault("rejected_tokens", 0)
+        more["rejected_tokens"] += step.offered - step.kept
+        settled = TraceStep(
+            "target",
+            step.text,
+            len(step.tokens),
+            truncated=step.stop == "length",
+            passes=step.passes,
+            exact_offered=step.offered,
+            exact_accepted=step.kept,
+            **more,
+        )
+        self.add(settled, step.tokens, step.eos)
+
     def add(self, step: TraceStep, tokens: Sequence[int], eos: bool) -> None:
         """Settle a step: its `tokens` (the target's ids, EOS included) join the answer, cut at the budget."""
         kept = list(tokens[: self.left])
@@ -224,4 +251,7 @@ class Transcript:
             accepted=len(taken),
             accepted_tokens=sum(s.n_tokens for s in taken),
             verifications=self.verifications,
+            target_passes=sum(s.passes for s in self.trace),
+            exact_offered=sum(s.exact_offered for s in self.trace),
+            exact_accepted=sum(s.exact_accepted for s in self.trace),
         )

@@ -86,11 +86,7 @@ class Semantic:
                 kept += 1
             unread = []
             if kept < len(drafts) or not drafts:
-                dropped = drafts[kept:]
-                if dropped:
-                    writer.rollback(sum(len(d.step.tokens) for d in dropped))
-                    reader.rollback(sum(d.n_tokens for d in dropped))
-                unread = [self._rewrite(reader, dropped, verdict, out)]  # line 11
+                unread = [self._reject(writer, reader, drafts[kept:], verdict, out)]  # line 11
         return out.answer()  # lines 14, 15 and 20: the transcript ends at EOS and cuts at the budget
 
     def _draft(self, writer: Session, out: Transcript) -> list[Drafted]:
@@ -122,20 +118,15 @@ class Semantic:
         step = TraceStep("draft", draft.step.text, draft.n_tokens, truncated=truncated, **asdict(verdict))
         out.add(step, draft.segment.tokens, draft.step.eos)
 
-    def _rewrite(self, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript) -> Segment:
+    def _reject(
+        self, writer: Session, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript
+    ) -> Segment:
         """The target's own step in place of the dropped drafts; returned as the draft will read it."""
+        if dropped:
+            writer.rollback(sum(len(d.step.tokens) for d in dropped))
+            reader.rollback(sum(d.n_tokens for d in dropped))
         step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
-        out.add(
-            TraceStep(
-                "target",
-                step.text,
-                len(step.tokens),
-                truncated=step.stop == "length",
-                rejected_text=dropped[0].step.text if dropped else None,
-                rejected_tokens=sum(d.n_tokens for d in dropped),
-                **asdict(verdict),
-            ),
-            step.tokens,
-            step.eos,
-        )
+        rejected = sum(d.n_tokens for d in dropped)
+        text = dropped[0].step.text if dropped else None
+        out.wrote(step, rejected_text=text, rejected_tokens=rejected, **asdict(verdict))
         return segment(step, self.target, self.draft)

@@ -6,7 +6,7 @@ costs no model pass. Knows no draft.
 
 from __future__ import annotations
 
-from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
+from semspec.decoding.base import Answer, OnStep, Setup, Transcript
 from semspec.engine.base import Engine
 
 
@@ -25,6 +25,5 @@ class Target:
         session = self.target.session(self.setup.prompt(self.target, question))
         while not out.done:
             step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
-            settled = TraceStep("target", step.text, len(step.tokens), truncated=step.stop == "length")
-            out.add(settled, step.tokens, step.eos)
+            out.wrote(step)
         return out.answer()

@@ -56,6 +56,9 @@ class Step:
     pooled: np.ndarray
     stop: StopReason = "read"
     seconds: float = 0.0
+    passes: int = 0  # model passes that writing it took
+    offered: int = 0  # proposed tokens that were verified exactly
+    kept: int = 0  # of those, the ones that stayed
 
     @property
     def eos(self) -> bool:
@@ -77,13 +80,51 @@ class Segment:
     tokens: list[int] = field(default_factory=list)
 
 
+@dataclass
+class Proposal:
+    """Tokens that may come next, for a model to verify exactly.
+
+    ids, probs: `[n_tokens, k]`, the distribution that each token was DRAWN from (probs 0 where it has fewer than k
+    tokens); None for a guess that was drawn from nothing (a lookup).
+    """
+
+    tokens: list[int]
+    ids: np.ndarray | None = None
+    probs: np.ndarray | None = None
+
+
+# the tokens after the prompt -> what may come next; no tokens when there is nothing to propose
+Propose = Callable[[Sequence[int]], Proposal]
+
+
 class Session(Protocol):
     """One growing text in one model's cache."""
 
     tokens: list[int]  # every token in the cache, prompt included
 
-    def generate(self, step_ends: StepEnds, sampling: Sampling, max_tokens: int) -> Step:
-        """Write until `step_ends`, EOS or `max_tokens`; the written tokens stay in the cache."""
+    def generate(
+        self, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
+        """Write until `step_ends`, EOS or `max_tokens`; the written tokens stay in the cache.
+
+        With `propose` several tokens are verified in one pass, and the text is distributed as without it. Where a
+        proposal says nothing of a distribution, and at temperature 0, the text IS the same, for the same seed (up to
+        rounding): at each place the model's own token is drawn and the proposal counts only where it equals it. Else
+        the rule is Leviathan et al.'s (2023): keep x with probability min(1, p(x) / q(x)), else draw from
+        max(0, p - q). `pooled` has no rows then.
+        """
+
+    def rewrite(
+        self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
+        """Write a step in place of the last `n_tokens` tokens of the last `read`, which are the first proposal.
+
+        The step is that of `rollback(n_tokens)` and `generate`, but the pass that read the tokens has computed what
+        verifies them. `pooled` has no rows.
+        """
+
+    def draw(self, n_tokens: int, sampling: Sampling) -> Proposal:
+        """Draw up to `n_tokens` next tokens, EOS the last one at most; the last one is not put into the cache."""
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         """Read the segments, one after the other, in ONE forward pass; one `Step` each; they stay in the cache."""

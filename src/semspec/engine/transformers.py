@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -23,7 +21,7 @@ from semspec.engine import batch
 from semspec.engine.base import Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
 from semspec.engine.int8 import quantise
-from semspec.engine.sampling import draw, logprob_and_entropy
+from semspec.engine.session import TransformersSession
 from semspec.errors import UserError
 
 
@@ -159,140 +157,6 @@ class TransformersEngine:
 
     def read_many(self, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]) -> list[list[Step]]:
         return batch.read_many(self, prompts, segments)
-
-
-class TransformersSession:
-    """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
-
-    def __init__(self, engine: TransformersEngine, prompt: Sequence[int]) -> None:
-        if not prompt:
-            raise ValueError("a session needs a prompt of at least one token")
-        self.engine = engine
-        self.tokens: list[int] = []
-        self._cache = new_cache(engine.config)
-        self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
-        self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
-        self._pending: int | None = None  # drawn already, not yet in the text
-        self._prompt_length = len(prompt)
-        self._feed(list(prompt), None)
-        self._mark()
-
-    def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
-        """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
-        ids = torch.tensor([tokens], device=self.engine.device)
-        logits = self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
-        self.tokens += tokens
-        self._logits = logits[-1]
-        return logits
-
-    def _mark(self) -> None:
-        assert self._logits is not None
-        # a clone: a row kept as a view would hold the logits of its whole pass in memory
-        self._marks[len(self.tokens)] = self._logits.clone()
-
-    def _next_logits(self) -> torch.Tensor:
-        if self._logits is None:
-            last = self.tokens.pop()
-            self._cache.crop(-1)
-            self._feed([last], None)
-        assert self._logits is not None
-        return self._logits
-
-    def generate(self, step_ends: StepEnds, sampling: Sampling, max_tokens: int) -> Step:
-        started = time.perf_counter()
-        engine, rng = self.engine, np.random.default_rng((sampling.seed, len(self.tokens)))
-
-        def pick() -> int:
-            u = None if sampling.temperature == 0 else torch.tensor([rng.random()])
-            return int(draw(self._next_logits()[None], sampling, u)[0])
-
-        anchor = self.tokens[-4:]
-        pool = engine.new_pool()
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        entropies: list[float] = []
-        text = ""
-        stop = "length"
-        upcoming = self._pending if self._pending is not None else pick()
-        self._pending = None
-        while len(tokens) < max_tokens:
-            is_eos = upcoming in engine.eos_ids
-            ahead = text if is_eos else engine.text_after(anchor, [*tokens, upcoming])
-            if tokens and not is_eos and step_ends(text, ahead[len(text) :]):
-                stop, self._pending = "step", upcoming
-                break
-            lp, h = logprob_and_entropy(self._next_logits()[None], torch.tensor([upcoming], device=engine.device))
-            tokens.append(upcoming)
-            logprobs.append(float(lp))
-            entropies.append(float(h))
-            text = ahead
-            self._feed([upcoming], pool)
-            if is_eos:
-                stop = "eos"
-                break
-            upcoming = pick()
-        else:
-            self._pending = upcoming
-        self._mark()
-        pooled = (pool.sums[:, 0, 0] / max(1, len(tokens))).cpu().numpy()
-        return Step(
-            tokens,
-            text,
-            np.array(logprobs, dtype=np.float32),
-            np.array(entropies, dtype=np.float32),
-            pooled,
-            stop,  # type: ignore[arg-type]
-            time.perf_counter() - started,
-        )
-
-    def read(self, segments: Sequence[Segment]) -> list[Step]:
-        started = time.perf_counter()
-        engine = self.engine
-        parts = [engine.segment_tokens(s) for s in segments]
-        tokens = [t for part in parts for t in part]
-        before = self._next_logits()
-        pool = engine.new_pool(segments=len(parts))
-        pool.weights = torch.zeros(1, len(parts), len(tokens), device=engine.device)
-        ends = np.cumsum([len(p) for p in parts])
-        for i, (end, part) in enumerate(zip(ends, parts, strict=True)):
-            pool.weights[0, i, end - len(part) : end] = 1.0
-        self._pending = None
-        start = len(self.tokens)
-        logits = self._feed(tokens, pool, keep=len(tokens))
-        for end in ends:
-            self._marks[start + int(end)] = logits[end - 1].clone()
-        guesses = torch.cat([before[None], logits[:-1]])
-        lp, h = logprob_and_entropy(guesses, torch.tensor(tokens, device=engine.device))
-        seconds = time.perf_counter() - started
-        steps = []
-        for i, (end, part, segment) in enumerate(zip(ends, parts, segments, strict=True)):
-            at = slice(int(end) - len(part), int(end))
-            pooled = (pool.sums[:, 0, i] / len(part)).cpu().numpy()
-            stop = "eos" if part[-1] in engine.eos_ids else "read"
-            steps.append(
-                Step(
-                    part,
-                    segment.text or engine.text_after(self.tokens[:start][-4:], part),
-                    lp[at].cpu().numpy(),
-                    h[at].cpu().numpy(),
-                    pooled,
-                    stop,  # type: ignore[arg-type]
-                    seconds * len(part) / len(tokens),
-                )
-            )
-        return steps
-
-    def rollback(self, n_tokens: int) -> None:
-        if n_tokens == 0:
-            return
-        length = len(self.tokens) - n_tokens
-        if n_tokens < 0 or length < self._prompt_length:
-            raise ValueError(f"can't roll back {n_tokens} tokens: the prompt itself would be lost")
-        self._cache.crop(-n_tokens)
-        del self.tokens[length:]
-        self._pending = None
-        self._marks = {k: v for k, v in self._marks.items() if k <= length}
-        self._logits = self._marks.get(length)
 
 
 def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:

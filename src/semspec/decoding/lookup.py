@@ -1,0 +1,44 @@
+"""Proposals without a model: what followed the last few tokens the last time they were written.
+
+Knows tokens only; whoever verifies a proposal decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from semspec.engine.base import Proposal
+
+
+def continuation(tail: Sequence[int], corpus: Sequence[int], ngram: int, length: int, shortest: int = 1) -> list[int]:
+    """Up to `length` tokens that follow the latest place in `corpus` where the longest end of `tail` stands.
+
+    The end has at most `ngram` and at least `shortest` tokens. Empty when it stands nowhere with something after it.
+    """
+    for n in range(min(ngram, len(tail)), shortest - 1, -1):
+        end = list(tail[-n:])
+        for i in range(len(corpus) - n - 1, -1, -1):
+            if list(corpus[i : i + n]) == end:
+                return list(corpus[i + n : i + n + length])
+    return []
+
+
+class PromptLookup:
+    """Looks in the prompt and in the answer so far."""
+
+    def __init__(self, prompt: Sequence[int], ngram: int, length: int):
+        self.prompt, self.ngram, self.length = list(prompt), ngram, length
+
+    def __call__(self, answer: Sequence[int]) -> Proposal:
+        text = [*self.prompt, *answer]
+        return Proposal(continuation(text, text, self.ngram, self.length))
+
+
+class RejectedLookup:
+    """Looks in a rejected draft. Two tokens must agree: one alone finds too much in a text this short."""
+
+    def __init__(self, draft: Sequence[int], ngram: int, length: int):
+        self.draft, self.ngram, self.length = list(draft), ngram, length
+
+    def __call__(self, answer: Sequence[int]) -> Proposal:
+        return Proposal(continuation(answer, self.draft, self.ngram, self.length, shortest=2))

@@ -1,0 +1,241 @@
+"""One growing text in the Hugging Face engine: writing, reading, taking back, and exact verification of proposals.
+
+A token is drawn before it is put into the cache, so that a step can end in front of it; it is kept for the next step.
+Knows tokens, caches and logits; knows nothing of who proposes what, or why a text is taken back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from semspec.engine.base import Proposal, Propose, Sampling, Segment, Step, StepEnds
+from semspec.engine.cache import new_cache
+from semspec.engine.sampling import draw, logprob_and_entropy, nucleus, pick, verify
+
+if TYPE_CHECKING:
+    from semspec.engine.transformers import Pool, TransformersEngine
+
+
+@dataclass
+class Ahead:
+    """Proposed tokens that are in the cache beyond the settled text, and what the model computed there.
+
+    rows: logits `[vocab]` after the settled text, then after each proposed token.
+    """
+
+    rows: list[torch.Tensor]
+    proposal: Proposal = field(default_factory=lambda: Proposal([]))
+    at: int = 0
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.proposal.tokens[self.at :]
+
+    def advance(self) -> None:
+        """The first proposed token is settled."""
+        self.at += 1
+        del self.rows[0]
+
+    def next_token(self, sampling: Sampling, rng: np.random.Generator) -> int:
+        """The token that the model writes next."""
+        u = rng.random()
+        ids, probs = self.proposal.ids, self.proposal.probs
+        if self.tokens and ids is not None and probs is not None:
+            again = rng.random()
+            return verify(self.rows[0], sampling, self.tokens[0], ids[self.at], probs[self.at], (u, again))
+        uniforms = None if sampling.temperature == 0 else torch.tensor([u])
+        return int(draw(self.rows[0][None], sampling, uniforms)[0])
+
+
+class TransformersSession:
+    """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
+
+    def __init__(self, engine: TransformersEngine, prompt: Sequence[int]) -> None:
+        if not prompt:
+            raise ValueError("a session needs a prompt of at least one token")
+        self.engine = engine
+        self.tokens: list[int] = []
+        self._cache = new_cache(engine.config)
+        self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
+        self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
+        self._pending: int | None = None  # drawn already, not yet in the text
+        self._read: torch.Tensor | None = None  # [tokens + 1, vocab]: before, and after each token of, the last read
+        self._prompt_length = len(prompt)
+        self._feed(list(prompt), None)
+        self._mark()
+
+    def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
+        """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
+        ids = torch.tensor([tokens], device=self.engine.device)
+        logits = self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
+        self.tokens += tokens
+        self._logits, self._read = logits[-1], None
+        return logits
+
+    def _mark(self) -> None:
+        assert self._logits is not None
+        # a clone: a row kept as a view would hold the logits of its whole pass in memory
+        self._marks[len(self.tokens)] = self._logits.clone()
+
+    def _next_logits(self) -> torch.Tensor:
+        if self._logits is None:
+            last = self.tokens.pop()
+            self._cache.crop(-1)
+            self._feed([last], None)
+        assert self._logits is not None
+        return self._logits
+
+    def generate(
+        self, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
+        pool = None if propose else self.engine.new_pool()
+        return self._write(step_ends, sampling, max_tokens, propose, pool, Ahead([self._next_logits()]))
+
+    def rewrite(
+        self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
+    ) -> Step:
+        if self._read is None or not 0 < n_tokens < len(self._read):
+            raise ValueError(f"the last pass read no {n_tokens} tokens that could be rewritten")
+        ahead = Ahead(list(self._read[-n_tokens - 1 :]), Proposal(self.tokens[-n_tokens:]))
+        self._pending = None
+        length = len(self.tokens) - n_tokens
+        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        return self._write(step_ends, sampling, max_tokens, propose, None, ahead)
+
+    def _write(
+        self,
+        step_ends: StepEnds,
+        sampling: Sampling,
+        max_tokens: int,
+        propose: Propose | None,
+        pool: Pool | None,
+        ahead: Ahead,
+    ) -> Step:
+        """Settle one token after the other; a proposed one that is in the cache already costs no pass."""
+        started = time.perf_counter()
+        engine, start, self._read = self.engine, len(self.tokens) - len(ahead.tokens), None
+        rng = np.random.default_rng((sampling.seed, start))
+        step = Step([], "", np.empty(0), np.empty(0), np.empty((0, engine.hidden_size)), "length")
+        step.offered = len(ahead.tokens)
+        anchor = self.tokens[:start][-4:]
+        scores: list[tuple[torch.Tensor, torch.Tensor]] = []
+        upcoming = self._pending if self._pending is not None else ahead.next_token(sampling, rng)
+        self._pending = None
+        while len(step.tokens) < max_tokens:
+            is_eos = upcoming in engine.eos_ids
+            text = step.text if is_eos else engine.text_after(anchor, [*step.tokens, upcoming])
+            if step.tokens and not is_eos and step_ends(step.text, text[len(step.text) :]):
+                step.stop, self._pending = "step", upcoming
+                break
+            scores.append(logprob_and_entropy(ahead.rows[0][None], torch.tensor([upcoming], device=engine.device)))
+            step.tokens.append(upcoming)
+            step.text = text
+            if ahead.tokens and ahead.tokens[0] == upcoming:
+                ahead.advance()
+                step.kept += 1
+            else:
+                self._forget(len(ahead.tokens))
+                left = 0 if is_eos else max_tokens - len(step.tokens)
+                answer = [*self.tokens[self._prompt_length :], upcoming]
+                proposal = propose(answer) if propose and left else Proposal([])
+                offered = proposal.tokens[:left]
+                rows = self._feed([upcoming, *offered], pool, keep=1 + len(offered))
+                ahead = Ahead(list(rows), replace(proposal, tokens=offered))
+                step.offered += len(offered)
+                step.passes += 1
+            if is_eos:
+                step.stop = "eos"
+                break
+            upcoming = ahead.next_token(sampling, rng)
+        else:
+            self._pending = upcoming
+        self._forget(len(ahead.tokens))
+        self._logits = ahead.rows[0]
+        self._mark()
+        if scores:
+            lp, h = (torch.cat(part).cpu().numpy() for part in zip(*scores, strict=True))
+            step.logprobs, step.entropies = lp, h
+        if pool is not None:
+            step.pooled = (pool.sums[:, 0, 0] / max(1, len(step.tokens))).cpu().numpy()
+        step.seconds = time.perf_counter() - started
+        return step
+
+    def _forget(self, n_tokens: int) -> None:
+        """Drop proposed tokens that were not kept from the cache."""
+        if n_tokens:
+            self._cache.crop(-n_tokens)
+            del self.tokens[-n_tokens:]
+
+    def draw(self, n_tokens: int, sampling: Sampling) -> Proposal:
+        rng = np.random.default_rng((sampling.seed, len(self.tokens)))
+        tokens: list[int] = []
+        ids, probs = [], []
+        self._pending = None
+        while len(tokens) < n_tokens:
+            if tokens:
+                self._feed(tokens[-1:], None)
+            logits = self._next_logits()[None]
+            if sampling.temperature == 0:
+                tokens.append(int(draw(logits, sampling, None)[0]))
+            else:
+                found, weight = nucleus(logits, sampling)
+                tokens.append(int(pick(found, weight, torch.tensor([rng.random()]))[0]))
+                ids.append(found[0].cpu().numpy())
+                probs.append((weight / weight.sum())[0].cpu().numpy())
+            if tokens[-1] in self.engine.eos_ids:
+                break
+        return Proposal(tokens, np.stack(ids), np.stack(probs)) if ids else Proposal(tokens)
+
+    def read(self, segments: Sequence[Segment]) -> list[Step]:
+        started = time.perf_counter()
+        engine = self.engine
+        parts = [engine.segment_tokens(s) for s in segments]
+        tokens = [t for part in parts for t in part]
+        before = self._next_logits()
+        pool = engine.new_pool(segments=len(parts))
+        pool.weights = torch.zeros(1, len(parts), len(tokens), device=engine.device)
+        ends = np.cumsum([len(p) for p in parts])
+        for i, (end, part) in enumerate(zip(ends, parts, strict=True)):
+            pool.weights[0, i, end - len(part) : end] = 1.0
+        self._pending = None
+        start = len(self.tokens)
+        logits = self._feed(tokens, pool, keep=len(tokens))
+        for end in ends:
+            self._marks[start + int(end)] = logits[end - 1].clone()
+        self._read = torch.cat([before[None], logits])
+        lp, h = logprob_and_entropy(self._read[:-1], torch.tensor(tokens, device=engine.device))
+        seconds = time.perf_counter() - started
+        steps = []
+        for i, (end, part, segment) in enumerate(zip(ends, parts, segments, strict=True)):
+            at = slice(int(end) - len(part), int(end))
+            pooled = (pool.sums[:, 0, i] / len(part)).cpu().numpy()
+            stop = "eos" if part[-1] in engine.eos_ids else "read"
+            steps.append(
+                Step(
+                    part,
+                    segment.text or engine.text_after(self.tokens[:start][-4:], part),
+                    lp[at].cpu().numpy(),
+                    h[at].cpu().numpy(),
+                    pooled,
+                    stop,  # type: ignore[arg-type]
+                    seconds * len(part) / len(tokens),
+                )
+            )
+        return steps
+
+    def rollback(self, n_tokens: int) -> None:
+        if n_tokens == 0:
+            return
+        length = len(self.tokens) - n_tokens
+        if n_tokens < 0 or length < self._prompt_length:
+            raise ValueError(f"can't roll back {n_tokens} tokens: the prompt itself would be lost")
+        self._forget(n_tokens)
+        self._pending, self._read = None, None
+        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        self._logits = self._marks.get(length)
