@@ -1,6 +1,9 @@
 """How fast an engine decodes and reads on this machine, and the bound that follows for a draft/target pair.
 
-    python benchmarks/engine.py [--draft NAME] [--target NAME] [--weights int8 bf16 fp32]
+    python benchmarks/engine.py [--draft NAME] [--target NAME] [--weights int8 bf16 fp32] [--random]
+
+With --random the two models are random ones of the shape of Qwen2.5 0.5B and 1.5B (or 7B as the target): how fast a
+model runs does not depend on its weights, and nothing has to be downloaded.
 
 Prints medians of one run: milliseconds per decoded token after 200 tokens of context, per token of a 48-token step that
 is read in one pass, and per token and row of a sampled batch of 48. Drafting can gain at most
@@ -17,6 +20,7 @@ from collections.abc import Callable
 import torch
 
 from semspec.engine.base import Sampling, Segment, never
+from semspec.engine.int8 import quantise
 from semspec.engine.transformers import TransformersEngine, load
 from semspec.models import ensure
 from semspec.provenance import machine
@@ -27,14 +31,16 @@ def median_ms(run: Callable[[], None], repeats: int) -> float:
     for _ in range(repeats):
         started = time.perf_counter()
         run()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - started))
     return statistics.median(times)
 
 
 def measure(engine: TransformersEngine, repeats: int) -> dict[str, float]:
     """Milliseconds per token: `decode`, `read`, `batch`."""
-    prompt = engine.encode("A farmer has 12 cows and 7 sheep. " * 40)[:200]
-    step = engine.encode("He buys 5 more cows, so he has 12 + 5 = 17 cows in the end, which is more. " * 3)[:48]
+    ids = torch.randint(100, 1000, (248,), generator=torch.Generator().manual_seed(0)).tolist()
+    prompt, step = ids[:200], ids[200:]
     session = engine.session(prompt)
     session.generate(never, Sampling(), 4)  # warm-up
 
@@ -54,22 +60,64 @@ def measure(engine: TransformersEngine, repeats: int) -> dict[str, float]:
     return out
 
 
+SHAPES = {  # hidden size, layers, heads, key/value heads, inner size, tied embeddings
+    "0.5b": (896, 24, 14, 2, 4864, True),
+    "1.5b": (1536, 28, 12, 2, 8960, True),
+    "7b": (3584, 28, 28, 4, 18944, False),
+}
+
+
+def random_engine(size: str, weights: str) -> TransformersEngine:
+    """A random model of one of `SHAPES`, with a vocabulary of 151,936."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    hidden, layers, heads, kv_heads, inner, tied = SHAPES[size]
+    config = Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        intermediate_size=inner,
+        tie_word_embeddings=tied,
+        eos_token_id=0,
+    )
+    device = "cuda" if torch.cuda.is_available() and weights != "int8" else "cpu"
+    with torch.device(device):
+        torch.set_default_dtype(torch.float32 if weights == "fp32" else torch.bfloat16)
+        model = Qwen2ForCausalLM(config)
+        torch.set_default_dtype(torch.float32)
+    model.generation_config.eos_token_id = 0
+    words = Tokenizer(WordLevel({"<eos>": 0, "x": 1}, unk_token="x"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
+    return TransformersEngine(quantise(model) if weights == "int8" else model, tokenizer, f"random {size}")
+
+
 def main() -> None:
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--draft", default="qwen2.5-coder-0.5b-instruct")
-    args.add_argument("--target", default="qwen2.5-coder-1.5b-instruct")
+    args.add_argument("--draft", help="default qwen2.5-coder-0.5b-instruct; with --random 0.5b")
+    args.add_argument("--target", help="default qwen2.5-coder-1.5b-instruct; with --random 1.5b")
+    args.add_argument("--random", action="store_true", help=f"random weights; models are {', '.join(SHAPES)}")
     args.add_argument("--weights", nargs="+", default=["int8"], choices=["int8", "bf16", "fp32"])
     args.add_argument("--repeats", type=int, default=5)
     chosen = args.parse_args()
-    print(machine(), torch.backends.cpu.get_cpu_capability())
+    names = {
+        role: getattr(chosen, role) or (size if chosen.random else f"qwen2.5-coder-{size}-instruct")
+        for role, size in (("draft", "0.5b"), ("target", "1.5b"))
+    }
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability()
+    print(machine(), where)
     print(f"{'':40}{'decode':>10}{'read':>10}{'batch':>10}   ms per token")
     for weights in chosen.weights:
         found = {}
-        for role in ("draft", "target"):
-            name = getattr(chosen, role)
-            found[role] = measure(load(ensure(name), name, weights=weights), chosen.repeats)
-            row = "".join(f"{found[role][k]:10.1f}" for k in ("decode", "read", "batch"))
+        for role, name in names.items():
+            engine = random_engine(name, weights) if chosen.random else load(ensure(name), name, weights=weights)
+            found[role] = measure(engine, chosen.repeats)
+            row = "".join(f"{found[role][k]:10.2f}" for k in ("decode", "read", "batch"))
             print(f"{name + ' ' + weights:40}{row}", flush=True)
+            del engine
         bound = found["target"]["decode"] / (found["draft"]["decode"] + found["target"]["read"])
         print(f"{'bound of the speed-up, ' + weights:40}{bound:10.2f}x")
 

@@ -22,12 +22,19 @@ def plain_forward(engine, tokens):
     from semspec.engine.transformers import decoder_layers
 
     states: list[torch.Tensor] = []
-    hooks = [
-        layer.register_forward_hook(lambda m, a, o: states.append((o[0] if isinstance(o, tuple) else o)[0].float()))
-        for layer in decoder_layers(engine.model, engine.n_layers)
-    ]
+
+    def keep(module, args, output):
+        states.append((output[0] if isinstance(output, tuple) else output)[0].float().cpu())
+
+    hooks = [layer.register_forward_hook(keep) for layer in decoder_layers(engine.model, engine.n_layers)]
+    ids = torch.tensor([tokens], device=engine.device)
     with torch.inference_mode():
-        logits = engine.model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+        logits = (
+            engine.model(input_ids=torch.tensor([tokens], device=engine.device), use_cache=False)
+            .logits[0]
+            .float()
+            .cpu()
+        )
     for hook in hooks:
         hook.remove()
     return torch.stack(states), logits

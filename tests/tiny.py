@@ -23,7 +23,12 @@ def byte_tokenizer(extra_merges: bool = False) -> PreTrainedTokenizerFast:
 
 
 def tiny_engine(
-    kind: str = "qwen2", seed: int = 0, weights: str = "fp32", merges: bool = False, layers: int = 3
+    kind: str = "qwen2",
+    seed: int = 0,
+    weights: str = "fp32",
+    merges: bool = False,
+    layers: int = 3,
+    device: str = "cpu",
 ) -> TransformersEngine:
     """A random model of `layers` layers and 64 hidden units."""
     torch.manual_seed(seed)
@@ -45,4 +50,4 @@ def tiny_engine(
         quantise(model)
     elif weights == "bf16":
         model = model.to(torch.bfloat16)
-    return TransformersEngine(model, tokenizer, f"tiny-{kind}-{seed}")
+    return TransformersEngine(model.to(device), tokenizer, f"tiny-{kind}-{seed}")

@@ -43,6 +43,25 @@ class TestInt8(EngineConformance):
         return tiny_engine("llama", seed=2, weights="int8")
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestCudaFp32(EngineConformance):
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("qwen2", device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestCudaBf16(EngineConformance):
+    exact = False
+    min_cosine = 0.9995
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("llama", seed=1, weights="bf16", device="cuda")
+
+
 def test_generation_stops_at_eos_and_feeds_it():
     """EOS ends a step, belongs to its tokens, and is covered by the pooled state."""
     engine = tiny_engine("llama", seed=4)
