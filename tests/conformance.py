@@ -29,12 +29,7 @@ def plain_forward(engine, tokens):
     hooks = [layer.register_forward_hook(keep) for layer in decoder_layers(engine.model, engine.n_layers)]
     ids = torch.tensor([tokens], device=engine.device)
     with torch.inference_mode():
-        logits = (
-            engine.model(input_ids=torch.tensor([tokens], device=engine.device), use_cache=False)
-            .logits[0]
-            .float()
-            .cpu()
-        )
+        logits = engine.model(input_ids=ids, use_cache=False).logits[0].float().cpu()
     for hook in hooks:
         hook.remove()
     return torch.stack(states), logits

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from semspec.engine.base import Propose, Sampling, Segment, Step, StepEnds
+from semspec.engine.base import Proposal, Propose, Sampling, Segment, Step, StepEnds
 
 ANSWER = "\x02"  # ends the prompt
+TURN = "\x03\x03"  # opens a new turn; may stand behind EOS
 BASE = 16  # token ids below are special
 
 
@@ -40,7 +41,8 @@ class FakeSession:
         return self.engine.decode(self.tokens[self.n_prompt :])
 
     def _append(self, token: int) -> None:
-        if self.engine.eos_id in self.tokens[self.n_prompt :]:
+        answer = [*self.tokens[self.n_prompt :], token]
+        if self.engine.eos_id in answer[:-1] and self.engine.encode(TURN)[0] not in answer:
             raise AssertionError(f"{self.engine.name}: a token behind EOS")
         self.tokens.append(token)
 
@@ -87,11 +89,19 @@ class FakeSession:
         self.calls.append(("generate", n))
         return self._step(n, text, stop)
 
+    def draw(self, n_tokens: int, sampling: Sampling) -> Proposal:
+        """The engine's `marks` in turn, each as sure as can be."""
+        if n_tokens != 1:
+            raise AssertionError("a scripted session draws one token at a time")
+        token = self.engine.encode(str(self.engine.marks.pop(0) if self.engine.marks else 9))[0]
+        return Proposal([token], np.array([[token]]), np.array([[1.0]]))
+
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         steps = []
         for s in segments:
             tokens = s.tokens or self.engine.encode(s.text) + [self.engine.eos_id] * s.eos
-            if not tokens or self.engine.decode(tokens) != s.text or (self.engine.eos_id in tokens) != s.eos:
+            same = not s.text or self.engine.decode(tokens) == s.text
+            if not tokens or not same or (self.engine.eos_id in tokens) != s.eos:
                 raise AssertionError(f"{self.engine.name} cannot read {s!r}")
             for t in tokens:
                 self._append(t)
@@ -123,6 +133,7 @@ class FakeEngine:
     before_generate: Callable[[FakeSession], None] | None = None
     sessions: list[FakeSession] = field(default_factory=list)
     layers: list[int] = field(default_factory=lambda: [0, 1, 2])
+    marks: list[int] = field(default_factory=list)
 
     @property
     def vocab_id(self) -> str:
@@ -142,6 +153,9 @@ class FakeEngine:
 
     def chat(self, question: str, system: str) -> list[int]:
         return self.encode(f"{system}\n{question}") + self.encode(ANSWER)
+
+    def turn(self, text: str, begun: str = "") -> list[int]:
+        return self.encode(f"{TURN}{text}{ANSWER}{begun}")
 
     def states(self, tokens: Sequence[int], n: int) -> tuple[np.ndarray, np.ndarray]:
         """For the last `n` of `tokens`: states `[n, layers, hidden]` in [0, 1), log-probabilities `[n]`."""

@@ -20,7 +20,17 @@ from semspec.files import atomic
 
 PROFILES = Path(__file__).parent / "profiles"
 PARAMS = "params.yaml"
-Method = Literal["target", "draft", "speculative_sampling", "prompt_lookup", "semantic", "semantic_hybrid"]
+Method = Literal[
+    "target",
+    "draft",
+    "speculative_sampling",
+    "prompt_lookup",
+    "specreason",
+    "speculative_thinking",
+    "reward_guided",
+    "semantic",
+    "semantic_hybrid",
+]
 
 
 class Strict(BaseModel):
@@ -124,6 +134,16 @@ class Exact(Strict):
     lookup_tokens: int = Field(10, ge=1, le=256, description="Tokens proposed after a match.")
 
 
+class Baselines(Strict):
+    """The published methods that need no probe."""
+
+    scoring: Literal["greedy", "average"] = Field("greedy", description="specreason's mark: likeliest digit | mean.")
+    mark: float = Field(7, ge=0, le=9, description="specreason keeps a step from this mark on (0 to 9).")
+    first_steps: int = Field(0, ge=0, description="specreason: so many first steps are the target's.")
+    reward: float = Field(0.7, ge=0, le=1, description="reward_guided keeps a step from this reward on.")
+    first_tokens: int = Field(0, ge=0, description="speculative_thinking: so many first tokens are the target's.")
+
+
 class Bench(Strict):
     """The comparison."""
 
@@ -164,6 +184,7 @@ class Settings(Strict):
     train: Train = Train()
     decide: Decide = Decide()
     exact: Exact = Exact()
+    baselines: Baselines = Baselines()
     bench: Bench = Bench()
     report: Report = Report()
     tracking: Tracking = Tracking()

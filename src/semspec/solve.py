@@ -53,6 +53,8 @@ class View:
 
     def step(self, step: TraceStep) -> None:
         verdict = "" if step.p is None else f"  p {step.p:.2f}  q {step.q:.2f}  keep {step.a:.2f}"
+        if step.score is not None:
+            verdict = f"  score {step.score:.2f}"
         if step.accepted is False:
             self._print(f"draft{verdict}  rejected", "red")
             self._print((step.rejected_text or "").strip() or "(end)", "dim strike")

@@ -19,7 +19,11 @@ from semspec.config import Decide, Settings, validate
 from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import Answer, Setup, TraceStep, Transcript, registry
 from semspec.decoding.draft import Draft
+from semspec.decoding.reward_guided import RewardGuided
 from semspec.decoding.semantic import Semantic
+from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.specreason import PromptedScorer, SpecReason
+from semspec.decoding.speculative_thinking import SpeculativeThinking, mood
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Step, segment
 from semspec.errors import UserError
@@ -102,12 +106,72 @@ def test_every_method_stops_at_the_budget(budget: int):
         methods = [Target(rules, target), Draft(rules, draft, target)]
         for gamma, p in itertools.product((1, 2, 3), (YES, NO)):
             methods.append(Semantic(rules, draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(p)), gamma))
+            methods.append(SemanticHybrid(rules, draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(p)), gamma))
+        target.marks = [9, 2, 8, 0] * 50
+        methods += [
+            SpecReason(rules, draft, target, PromptedScorer(target), 7 / 9),
+            RewardGuided(rules, draft, target),
+            SpeculativeThinking(rules, draft, target, first_tokens=3),
+        ]
         for method in methods:
             answer = method.answer("?")
             check(answer)
             assert answer.output_tokens <= budget
             if answer.finish_reason == "length":
                 assert answer.output_tokens == budget
+
+
+def test_specreason_keeps_good_marks_and_rewrites_bad_ones():
+    """Marks from 7 on keep the step, others have it rewritten; the question is read each time and taken back."""
+    draft, target = engines()
+    target.marks = [9, 3, 7, 6]
+    scorer = PromptedScorer(target)
+    answer = SpecReason(setup(), draft, target, scorer, 7 / 9).answer("?")
+    check(answer)
+    judged = [s for s in answer.trace if s.score is not None]
+    assert [(round(9 * s.score), s.accepted) for s in judged] == [(9, True), (3, False), (7, True), (6, False)]
+    assert [s.author for s in answer.trace] == ["draft", "target", "draft", "target"]
+    offered = sum(s.rejected_tokens if s.accepted is False else s.n_tokens for s in judged)
+    assert answer.verifier_tokens == offered + 4 * len(scorer.question)
+    assert target.sessions[-1].answer == answer.text
+
+
+def test_the_first_steps_can_be_the_targets():
+    """`first_steps` steps are written by the target without a draft."""
+    draft, target = engines()
+    target.marks = [9] * 9
+    answer = SpecReason(setup(), draft, target, PromptedScorer(target), 7 / 9, first_steps=2).answer("?")
+    check(answer)
+    assert [s.author for s in answer.trace][:3] == ["target", "target", "draft"]
+
+
+@pytest.mark.parametrize(("scoring", "mark"), [("greedy", 0.0), ("average", 6.0)])
+def test_marks_greedy_and_average(scoring: str, mark: float):
+    """A likeliest token that is no digit counts 0; the mean is over the digits alone."""
+    _, target = engines()
+    assert PromptedScorer(target, scoring)._mark([(None, 0.5), (8, 0.25), (4, 0.25)]) == pytest.approx(mark)
+
+
+def test_moods():
+    """The words that occur most decide; ties are negative; no word is neutral."""
+    assert mood("So 3 + 4 = 7.") == "neutral"
+    assert mood("Yes, I am confident.") == "positive"
+    assert mood("Wait, or alternatively ...") == "negative"
+    assert mood("Let me verify and check.") == "verify"
+    assert mood("Yes. Wait.") == "negative"
+
+
+def test_speculative_thinking_takes_over_where_the_draft_doubts():
+    """Neutral steps stay the draft's, and looking ahead changes nothing; a doubt hands over to the target."""
+    calm, target = engines()
+    plain = Draft(setup(), *engines()).answer("?")
+    answer = SpeculativeThinking(setup(), calm, target).answer("?")
+    assert (answer.text, answer.target_tokens, answer.discarded_tokens) == (plain.text, 0, 0)
+    draft, target = engines(draft=("one dog.\n\n", "wait, two cats.\n\n", "three.\n\n", "so six"))
+    answer = SpeculativeThinking(setup(), draft, target).answer("?")
+    assert [s.author for s in answer.trace][:2] == ["draft", "target"]
+    assert answer.discarded_tokens == 20 and answer.target_tokens >= 20
+    assert answer.text == "".join(s.text for s in answer.trace)
 
 
 def test_draft_is_counted_in_the_targets_tokens():
@@ -555,7 +619,7 @@ def test_solve_strikes_a_rejected_draft_through_in_a_terminal():
     """In a terminal the rejected text is struck through, and what a model writes cannot steer it."""
     screen = io.StringIO()
     view = View(Console(file=screen, force_terminal=True, color_system="standard"))
-    view.step(TraceStep("target", "new", 3, 0.1, 0.9, 0.11, 0.5, False, rejected_text="old \x1b[2J"))
+    view.step(TraceStep("target", "new", 3, p=0.1, q=0.9, a=0.11, u=0.5, accepted=False, rejected_text="old \x1b[2J"))
     assert "\x1b[2;9mold" in screen.getvalue()
     assert "\x1b[2J" not in screen.getvalue()
 

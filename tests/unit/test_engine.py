@@ -121,3 +121,15 @@ def test_text_that_looks_like_a_special_token_is_plain_text():
     """A question that contains `<eos>` does not end anything."""
     engine = tiny_engine()
     assert engine.eos_id not in engine.encode("a<eos>b")
+
+
+def test_a_turn_continues_the_conversation():
+    """Prompt, answer and a new turn are the tokens of the whole conversation under the model's template."""
+    engine = tiny_engine()
+    engine.tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    tokens = engine.chat("2+2?", "be brief") + engine.encode("It is 4.") + engine.turn("Sure?", "Mark: ")
+    said = "<system>be brief</><user>2+2?</><assistant>It is 4.</><user>Sure?</><assistant>Mark: "
+    assert engine.decode(tokens) == said

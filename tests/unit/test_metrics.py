@@ -12,7 +12,7 @@ from fake_results import row, settings
 
 from semspec.bench import runner
 from semspec.bench.metrics import summarize
-from semspec.bench.statistics import interval
+from semspec.bench.statistics import interval, ratio_interval
 from semspec.decoding.base import Answer, TraceStep
 from semspec.errors import UserError
 from semspec.files import read_jsonl
@@ -32,6 +32,9 @@ TABLE = [
         accepted=3,
         accepted_tokens=30,
         verifications=4,
+        target_passes=9,
+        exact_offered=6,
+        exact_accepted=3,
         discarded_tokens=8,
         verifier_tokens=38,
     ),
@@ -74,17 +77,29 @@ def test_metrics_of_a_table_done_by_hand() -> None:
         "pass_at_1": 1 / 3,
         "latency_s": 3.0,
         "tps": 120 / 9,
-        "speedup": (2 + 1 + 2) / 3,  # not 12 / 9, the ratio of the means
+        "speedup": (2 + 1 + 2) / 3,
+        "speedup_total": 12 / 9,
         "pass_at_1_diff": -1 / 3,
         "target_ratio": 60 / 120,
         "acceptance_rate": 6 / 9,
         "acceptance_length": 60 / 9,
         "discarded_tokens": 10.0,
         "verifier_tokens": 30.0,
+        "target_passes": 3.0,
+        "exact_acceptance_rate": 0.5,
         "truncated": 1 / 3,
         "n": 3,
     }
     assert {k: got[k] for k in expected} == pytest.approx(expected)
+
+
+def test_a_ratio_of_sums_is_resampled_in_pairs() -> None:
+    """Equal ratios give no width, whatever the problems' lengths; unequal ones give an interval around the ratio."""
+    assert ratio_interval([2, 4, 100], [1, 2, 50]) == (2, 2)
+    low, high = ratio_interval([1, 9, 3, 4], [1, 3, 3, 1])
+    assert low < 17 / 8 < high
+    with pytest.raises(ValueError, match="same problems"):
+        ratio_interval([1, 2], [1])
 
 
 def test_the_target_is_its_own_yardstick() -> None:

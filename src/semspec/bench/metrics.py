@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from semspec.bench.statistics import interval
+from semspec.bench.statistics import interval, ratio_interval
 
 BASE = "target"  # speed-up and quality difference are measured against this method
 Row = Mapping[str, Any]
@@ -82,6 +82,13 @@ METRICS: tuple[Metric, ...] = (
         "Speed-up",
         "Mean over problems of latency(target) / latency(method), paired on the problem, same token budget; "
         "paired bootstrap over problems.",
+        lambda x: f"{x:.2f}x",
+    ),
+    Metric(
+        "speedup_total",
+        "Speed-up (total)",
+        "The target's summed latency over the method's, same problems; no single short answer can make most of it. "
+        "Paired bootstrap over problems.",
         lambda x: f"{x:.2f}x",
     ),
     Metric("target_ratio", "Target ratio", "Share of output tokens that the target wrote.", _percent),
@@ -168,17 +175,21 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
 
 def _against(rows: Sequence[Row], base: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
     """Speed-up and difference in Pass@1 against `base`, over the problems that both have; else null."""
-    out: dict[str, Any] = dict.fromkeys(("speedup", "speedup_ci", "pass_at_1_diff", "pass_at_1_diff_ci"))
+    keys = ("speedup", "speedup_total", "pass_at_1_diff")
+    out: dict[str, Any] = dict.fromkeys([*keys, *(f"{k}_ci" for k in keys)])
     mine, theirs = _per_problem(rows, "latency_s"), _per_problem(base, "latency_s")
     shared = [k for k in mine if k in theirs]
     if not shared:
         return out
     right, base_right = _per_problem(rows, "correct"), _per_problem(base, "correct")
-    ratio = [theirs[k] / max(mine[k], 1e-9) for k in shared]
+    above, below = [theirs[k] for k in shared], [max(mine[k], 1e-9) for k in shared]
+    ratio = [a / b for a, b in zip(above, below, strict=True)]
     diff = [right[k] - base_right[k] for k in shared]
     return {
         "speedup": float(np.mean(ratio)),
         "speedup_ci": list(interval(ratio, resamples, seed)),
+        "speedup_total": sum(above) / sum(below),
+        "speedup_total_ci": list(ratio_interval(above, below, resamples, seed)),
         "pass_at_1_diff": float(np.mean(diff)),
         "pass_at_1_diff_ci": list(interval(diff, resamples, seed)),
     }

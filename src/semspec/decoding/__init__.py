@@ -21,16 +21,18 @@ from semspec.decoding.base import (
 )
 from semspec.decoding.draft import Draft
 from semspec.decoding.prompt_lookup import PromptLookup
+from semspec.decoding.reward_guided import RewardGuided
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_sampling import SpeculativeSampling
+from semspec.decoding.speculative_thinking import SpeculativeThinking
 from semspec.decoding.target import Target
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 
 Probes = Mapping[str, Any]  # draft, target: Predictor; joint: JointPredictor
 NEEDS_PROBES = frozenset({Semantic.name, SemanticHybrid.name})
-NEEDS_DRAFT = frozenset({Draft.name, SpeculativeSampling.name}) | NEEDS_PROBES
 
 
 def _need(engine: Engine | None, role: str) -> Engine:
@@ -55,6 +57,23 @@ def _speculative_sampling(settings: Settings, draft: Engine | None, target: Engi
 def _prompt_lookup(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
     exact = settings.exact
     return PromptLookup(Setup.of(settings), _need(target, "target"), exact.ngram, exact.lookup_tokens)
+
+
+def _specreason(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    other, reader = settings.baselines, _need(target, "target")
+    scorer = PromptedScorer(reader, other.scoring)
+    first = other.first_steps
+    return SpecReason(Setup.of(settings), _need(draft, "draft"), reader, scorer, other.mark / 9, first)
+
+
+def _reward_guided(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    engines = _need(draft, "draft"), _need(target, "target")
+    return RewardGuided(Setup.of(settings), *engines, threshold=settings.baselines.reward)
+
+
+def _speculative_thinking(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    engines = _need(draft, "draft"), _need(target, "target")
+    return SpeculativeThinking(Setup.of(settings), *engines, settings.baselines.first_tokens)
 
 
 def _judge(name: str, settings: Settings, probes: Probes) -> Judge:
@@ -88,9 +107,15 @@ METHODS: Mapping[str, Factory] = registry(
     (Draft.name, _draft),
     (SpeculativeSampling.name, _speculative_sampling),
     (PromptLookup.name, _prompt_lookup),
+    (SpecReason.name, _specreason),
+    (SpeculativeThinking.name, _speculative_thinking),
+    (RewardGuided.name, _reward_guided),
     (Semantic.name, _semantic),
     (SemanticHybrid.name, _semantic_hybrid),
 )
+
+
+NEEDS_DRAFT = frozenset(METHODS) - {Target.name, PromptLookup.name}
 
 
 def build(

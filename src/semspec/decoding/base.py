@@ -28,7 +28,7 @@ class TraceStep:
 
     p, q: semantic probability of the JUDGED draft step under target and draft; a: the probability with
     which the rule keeps it; u: the uniform number drawn for it; accepted: the verdict, u < a. All five
-    are None where nothing was judged. After a rejection the
+    are None where nothing was judged. score: in [0, 1], where a scorer judged instead of probes. After a rejection the
     author is the target, and the verdict belongs to the draft step in `rejected_text`.
     n_tokens: tokens that the step adds to the answer.
     rejected_tokens: draft tokens thrown away here: the rejected step's, those of the drafts behind it,
@@ -47,6 +47,7 @@ class TraceStep:
     q: float | None = None
     a: float | None = None
     u: float | None = None
+    score: float | None = None
     accepted: bool | None = None
     seconds: float = 0.0
     truncated: bool = False
@@ -171,6 +172,7 @@ class Transcript:
     ended: bool = False  # by EOS
     verifier_tokens: int = 0
     verifications: int = 0
+    discarded: int = 0  # draft tokens thrown away outside any step
     _draws: int = 0
     _since: float = field(default_factory=time.perf_counter)
 
@@ -201,6 +203,10 @@ class Transcript:
         """The target has read `n_tokens` drafted tokens in one pass."""
         self.verifications += 1
         self.verifier_tokens += n_tokens
+
+    def discard(self, n_tokens: int) -> None:
+        """Draft tokens were written and thrown away without having been offered."""
+        self.discarded += n_tokens
 
     def wrote(self, step: Step, **more: Any) -> None:
         """Settle a step that the target wrote, proposals included; `more` are fields of its `TraceStep`."""
@@ -245,7 +251,7 @@ class Transcript:
             output_tokens=len(self.tokens),
             target_tokens=len(self.tokens) - by_draft,
             draft_tokens=by_draft,
-            discarded_tokens=sum(s.rejected_tokens for s in self.trace),
+            discarded_tokens=self.discarded + sum(s.rejected_tokens for s in self.trace),
             verifier_tokens=self.verifier_tokens,
             offered=sum(s.accepted is not None for s in self.trace),
             accepted=len(taken),

@@ -147,6 +147,9 @@ class Engine(Protocol):
     def chat(self, question: str, system: str) -> list[int]:
         """Prompt tokens of a chat turn that asks `question`, ready for the model's answer."""
 
+    def turn(self, text: str, begun: str = "") -> list[int]:
+        """Tokens that end the model's answer and open a new user turn with `text`, its reply begun with `begun`."""
+
     def observe(self, layers: Sequence[int] | None) -> None:
         """Pool only these layers from now on (`None` = all); `Step.pooled` has one row for each, in this order."""
 

@@ -96,6 +96,14 @@ class TransformersEngine:
             text = self._template([{"role": "user", "content": f"{system}\n\n{question}"}])
         return self.tokenizer.encode(text, add_special_tokens=False)
 
+    def turn(self, text: str, begun: str = "") -> list[int]:
+        if not self.tokenizer.chat_template:
+            return self.encode(f"\n\nQuestion: {text}\n\nAnswer:\n{begun}")
+        mark = "@answer@"  # what stands after the first answer is the same whatever that answer is
+        first = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
+        whole = self._template([*first, {"role": "user", "content": text}])
+        return self.tokenizer.encode(whole.partition(mark)[2] + begun, add_special_tokens=False)
+
     def _template(self, messages: list[dict[str, str]]) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 

@@ -1,0 +1,1 @@
+"""A world with ground truth: problems whose steps have a computable meaning, and two tiny models that solve them."""
