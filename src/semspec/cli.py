@@ -108,7 +108,12 @@ def bench(args: argparse.Namespace) -> int:
     settings = _overridden(
         args,
         seed=args.seed,
-        **{"bench.methods": methods, "bench.dataset": args.dataset, "bench.limit": args.limit},
+        **{
+            "bench.methods": methods,
+            "bench.dataset": args.dataset,
+            "bench.limit": args.limit,
+            "bench.repeats": args.repeats,
+        },
     )
     from semspec.bench.command import bench as compare
 
@@ -182,6 +187,7 @@ def parser() -> Parser:
     p.add_argument("--dataset", help="gsm_symbolic, gsm8k, math500, or FILE.jsonl (id, question, answer a line)")
     p.add_argument("--data-dir", help="read gsm8k / math500 from this folder instead of the hub")
     p.add_argument("--limit", type=int, help="number of problems")
+    p.add_argument("--repeats", type=int, help="answers of each method to each problem")
     p.add_argument("--seed", type=int)
     p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")

@@ -149,6 +149,7 @@ class Bench(Strict):
 
     dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, math500, or a FILE.jsonl.")
     limit: int = Field(6, ge=1, le=1_000_000, description="Test problems.")
+    repeats: int = Field(1, ge=1, le=1000, description="Answers to each problem, each with a seed of its own.")
     methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)
     gamma: int = Field(1, ge=1, le=16, description="Steps drafted per verification.")
     temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")

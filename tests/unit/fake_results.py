@@ -39,6 +39,7 @@ def row(problem: int, method: str, **fields: Any) -> dict[str, Any]:
         "gold": "4",
         "correct": True,
         "latency_s": 2.0,
+        "phases": {"draft": 0.5, "verify": 0.25, "score": 0.01, "write": 1.0},
         "output_tokens": 20,
         "target_tokens": 20,
         "draft_tokens": 0,

@@ -94,7 +94,7 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
             methods,
             problems,
             out,
-            _bar(len(problems) * len(names)),
+            _bar(len(problems) * chosen.repeats * len(names)),
             identity=_identity(root, names),
             provenance={
                 "dataset": chosen.dataset,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from semspec.bench.statistics import interval, ratio_interval
+from semspec.decoding.base import PHASES
 
 BASE = "target"  # speed-up and quality difference are measured against this method
 Row = Mapping[str, Any]
@@ -128,6 +129,12 @@ METRICS: tuple[Metric, ...] = (
         "Mean passes per problem in which the target wrote; without proposals one for each token that it wrote.",
         lambda x: f"{x:.1f}",
     ),
+    Metric(
+        "score_share",
+        "Scoring",
+        "Share of the latency between the pooled states and the verdict: probes and rule; a prompted score in full.",
+        lambda x: f"{100 * x:.1f}%",
+    ),
     Metric("truncated", "Cut off", "Share of answers that ended at the token budget.", _percent),
     Metric("n", "Problems", "Number of problems.", lambda x: f"{x:.0f}"),
 )
@@ -168,6 +175,8 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
         "verifier_tokens": _total(rows, "verifier_tokens") / len(rows),
         "exact_acceptance_rate": _share(_total(rows, "exact_accepted"), _total(rows, "exact_offered")),
         "target_passes": _total(rows, "target_passes") / len(rows),
+        "score_share": _share(sum(row["phases"].get("score", 0.0) for row in rows), _total(rows, "latency_s")),
+        "phases": {p: sum(row["phases"].get(p, 0.0) for row in rows) / len(rows) for p in PHASES},
         "truncated": sum(row["finish_reason"] == "length" for row in rows) / len(rows),
         "n": len(correct),
     }

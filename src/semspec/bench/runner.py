@@ -1,8 +1,8 @@
 """Runs methods on problems and writes one row per answer.
 
-Methods take turns on each problem, so that a machine whose load drifts slows all of them alike; the first,
-cold answer of each method is thrown away. Every row is on disk as soon as it exists, and a run that was
-killed goes on where it stopped. Knows the interface of a method, not how any method works.
+Methods take turns on each problem, each the first in its turn, so that a machine whose load drifts slows all of them
+alike; the first, cold answer of each method is thrown away. Every row is on disk as soon as it exists, and a run that
+was killed goes on where it stopped. Knows the interface of a method, not how any method works.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ Grader = Callable[[str, str], Any]
 
 PARTIAL = "results.partial.jsonl"
 WARM_UP = "What is 1 + 1?"
-_TIMES = ("latency_s",)  # the fields that differ between two equal runs
+_TIMES = ("latency_s", "phases")  # the fields that differ between two equal runs
 _BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
 
 
-def answer_seed(seed: int, problem_id: str, method: str, repeat: int = 0) -> int:
-    """A seed in [0, 2**31) made from the run's seed, the problem, the method and the repeat alone."""
-    key = json.dumps([seed, problem_id, method, repeat]).encode()
+def answer_seed(seed: int, problem_id: str, repeat: int = 0) -> int:
+    """A seed in [0, 2**31) made from the run's seed, the problem and the repeat alone.
+
+    All methods share it: two that draw the same verdicts with the same numbers differ by what they do alone.
+    """
+    key = json.dumps([seed, problem_id, repeat]).encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
 
 
@@ -83,6 +86,7 @@ def make_row(
             "gold": problem.answer,
             "correct": bool(grade.correct),
             "latency_s": answer.seconds,
+            "phases": dict(answer.phases),
             "output_tokens": answer.output_tokens,
             "target_tokens": answer.target_tokens,
             "draft_tokens": answer.draft_tokens,
@@ -145,6 +149,16 @@ def _warm_up(method: Method) -> None:
         method.answer(WARM_UP, seed=0, on_step=stop)
 
 
+def turns(problems: int, repeats: int, methods: Sequence[str]) -> list[tuple[int, int, str]]:
+    """(problem, repeat, method) as they run: another method comes first with each problem and repeat."""
+    plan = []
+    for i in range(problems):
+        for r in range(repeats):
+            first = (i + r) % len(methods)
+            plan += [(i, r, name) for name in [*methods[first:], *methods[:first]]]
+    return plan
+
+
 def run(
     settings: Settings,
     methods: Mapping[str, Method],
@@ -152,7 +166,6 @@ def run(
     out: Path,
     progress: Progress | None = None,
     *,
-    repeats: int = 1,
     identity: str = "",
     grade: Grader | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -179,7 +192,7 @@ def run(
     key, partial = settings_key(settings, identity), out / PARTIAL
     done = _recover(partial, key)
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
-    plan = [(i, r, name) for i in range(len(problems)) for r in range(repeats) for name in methods]
+    plan = turns(len(problems), settings.bench.repeats, list(methods))
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
@@ -193,7 +206,7 @@ def run(
                 if name not in warm:
                     _warm_up(methods[name])
                     warm.add(name)
-                seed = answer_seed(settings.seed, str(problem.id), name, repeat)
+                seed = answer_seed(settings.seed, str(problem.id), repeat)
                 prompt = _sha256(settings.text.system, problem.question)
                 answer = methods[name].answer(problem.question, seed=seed)
                 row = make_row(
@@ -213,6 +226,8 @@ def run(
             if progress is not None:
                 progress(len(rows), len(plan), row)
 
+    place = {name: i for i, name in enumerate(methods)}
+    rows.sort(key=lambda row: (row["problem"], row["repeat"], place[row["method"]]))
     summary = {
         "methods": summarize(rows, settings.bench.bootstrap, settings.seed),
         "provenance": collect(settings, **(provenance or {})),

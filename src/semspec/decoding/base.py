@@ -9,7 +9,8 @@ single method, of probes' insides or of grading.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -20,6 +21,7 @@ from semspec.config import Settings
 from semspec.engine.base import Engine, Sampling, Step, StepEnds
 
 Author = Literal["draft", "target"]
+PHASES = ("draft", "verify", "score", "write")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Answer:
     verifications: passes in which the target read drafts; verifier_tokens: tokens that it read in them, or to verify
     proposals. target_passes, exact_offered, exact_accepted: sums over the steps.
     seconds: wall seconds from the question to the last step, `on_step` not included.
+    phases: of those, seconds spent on drafting, verifying (the target reads), scoring (pooled states to verdict) and
+    writing (the target writes); what is missing to `seconds` is the prompts and the bookkeeping.
     """
 
     text: str
@@ -86,6 +90,7 @@ class Answer:
     target_passes: int = 0
     exact_offered: int = 0
     exact_accepted: int = 0
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 OnStep = Callable[[TraceStep], None]
@@ -173,6 +178,7 @@ class Transcript:
     verifier_tokens: int = 0
     verifications: int = 0
     discarded: int = 0  # draft tokens thrown away outside any step
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     _draws: int = 0
     _since: float = field(default_factory=time.perf_counter)
 
@@ -203,6 +209,13 @@ class Transcript:
         """The target has read `n_tokens` drafted tokens in one pass."""
         self.verifications += 1
         self.verifier_tokens += n_tokens
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """The time spent inside counts for one of `PHASES`."""
+        started = time.perf_counter()
+        yield
+        self.phases[name] += time.perf_counter() - started
 
     def discard(self, n_tokens: int) -> None:
         """Draft tokens were written and thrown away without having been offered."""
@@ -260,4 +273,5 @@ class Transcript:
             target_passes=sum(s.passes for s in self.trace),
             exact_offered=sum(s.exact_offered for s in self.trace),
             exact_accepted=sum(s.exact_accepted for s in self.trace),
+            phases=dict(self.phases),
         )

@@ -24,7 +24,8 @@ class Draft:
         self.draft.observe([])
         session = self.draft.session(self.setup.prompt(self.draft, question))
         while not out.done:
-            step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.draft))
+            with out.phase("draft"):
+                step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.draft))
             tokens = segment(step, self.draft, self.target).tokens
             if not tokens:  # control tokens without text would never use up the budget
                 break

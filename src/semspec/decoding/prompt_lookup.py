@@ -25,5 +25,7 @@ class PromptLookup:
         prompt = self.setup.prompt(self.target, question)
         session, lookup = self.target.session(prompt), Lookup(prompt, self.ngram, self.length)
         while not out.done:
-            out.wrote(session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target), lookup))
+            with out.phase("write"):
+                step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target), lookup)
+            out.wrote(step)
         return out.answer()

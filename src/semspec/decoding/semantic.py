@@ -71,11 +71,14 @@ class Semantic:
         unread: list[Segment] = []  # what the target wrote, until the draft needs it
 
         while not out.done:  # line 2
-            if any(s.tokens for s in unread):
-                writer.read(unread)
-            drafts = self._draft(writer, out)  # line 3
-            read = self._verify(reader, drafts, out)  # line 4
-            judged = self.judge([d.step for d in drafts], read)  # lines 5, 6 and the rule of line 8
+            with out.phase("draft"):
+                if any(s.tokens for s in unread):
+                    writer.read(unread)
+                drafts = self._draft(writer, out)  # line 3
+            with out.phase("verify"):
+                read = self._verify(reader, drafts, out)  # line 4
+            with out.phase("score"):
+                judged = self.judge([d.step for d in drafts], read)  # lines 5, 6 and the rule of line 8
             kept, verdict = 0, Verdict()
             for draft, (p, q, a) in zip(drafts, judged, strict=True):  # line 7
                 u = float(uniform.random())
@@ -86,7 +89,8 @@ class Semantic:
                 kept += 1
             unread = []
             if kept < len(drafts) or not drafts:
-                unread = [self._reject(writer, reader, drafts[kept:], verdict, out)]  # line 11
+                with out.phase("write"):
+                    unread = [self._reject(writer, reader, drafts[kept:], verdict, out)]  # line 11
         return out.answer()  # lines 14, 15 and 20: the transcript ends at EOS and cuts at the budget
 
     def _draft(self, writer: Session, out: Transcript) -> list[Drafted]:

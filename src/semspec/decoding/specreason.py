@@ -78,15 +78,18 @@ class SpecReason:
         while not out.done:
             step = drafted = None
             if len(out.trace) >= self.first_steps:
-                step = writer.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.draft))
+                with out.phase("draft"):
+                    step = writer.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.draft))
                 drafted = segment(step, self.draft, self.target)
             if not step or not drafted or not drafted.tokens:
                 if step and step.tokens:
                     writer.rollback(len(step.tokens))
                 self._write(writer, reader, out)
                 continue
-            reader.read([drafted])
-            mark, n_tokens = self.scorer(reader)
+            with out.phase("verify"):
+                reader.read([drafted])
+            with out.phase("score"):
+                mark, n_tokens = self.scorer(reader)
             out.verified(len(drafted.tokens) + n_tokens)
             if mark >= self.threshold:
                 cut = step.stop == "length"
@@ -101,8 +104,10 @@ class SpecReason:
 
     def _write(self, writer: Session, reader: Session, out: Transcript, **fields: object) -> None:
         """The target writes the step, and the draft reads it."""
-        step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+        with out.phase("write"):
+            step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
         out.wrote(step, **fields)
         read = segment(step, self.target, self.draft)
         if read.tokens and not out.done:
-            writer.read([read])
+            with out.phase("draft"):
+                writer.read([read])

@@ -6,21 +6,25 @@ kept in step with what the target settled. Greedy, it writes what the target alo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from semspec.decoding.base import Answer, OnStep, Setup, Transcript
-from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session
+from semspec.engine.base import Engine, Proposal, Segment, Session
 from semspec.errors import UserError
 
 
 class Drafts:
     """The draft's next tokens after any answer; its session follows the target's text."""
 
-    def __init__(self, writer: Session, length: int, sampling: Callable[[], Sampling]):
-        self.writer, self.length, self.sampling = writer, length, sampling
+    def __init__(self, writer: Session, length: int, out: Transcript):
+        self.writer, self.length, self.out = writer, length, out
         self.start = len(writer.tokens)
 
     def __call__(self, answer: Sequence[int]) -> Proposal:
+        with self.out.phase("draft"):
+            return self._follow(answer)
+
+    def _follow(self, answer: Sequence[int]) -> Proposal:
         mine = self.writer.tokens[self.start :]
         shared = next((i for i, (a, b) in enumerate(zip(mine, answer, strict=False)) if a != b), None)
         shared = min(len(mine), len(answer)) if shared is None else shared
@@ -28,7 +32,7 @@ class Drafts:
             self.writer.rollback(len(mine) - shared)
         if shared < len(answer):
             self.writer.read([Segment("", tokens=list(answer[shared:]))])
-        return self.writer.draw(self.length, self.sampling())
+        return self.writer.draw(self.length, self.out.sampling())
 
 
 class SpeculativeSampling:
@@ -48,7 +52,11 @@ class SpeculativeSampling:
         self.draft.observe([])
         self.target.observe([])
         session = self.target.session(self.setup.prompt(self.target, question))
-        drafts = Drafts(self.draft.session(self.setup.prompt(self.draft, question)), self.length, out.sampling)
+        drafts = Drafts(self.draft.session(self.setup.prompt(self.draft, question)), self.length, out)
         while not out.done:
-            out.wrote(session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target), drafts))
+            drafting = out.phases["draft"]
+            with out.phase("write"):
+                step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target), drafts)
+            out.phases["write"] -= out.phases["draft"] - drafting  # the target's pass asks for the drafts
+            out.wrote(step)
         return out.answer()

@@ -61,7 +61,8 @@ class SpeculativeThinking:
         ahead, sampling = NOTHING, out.sampling()
         while not out.done and self._draft(writer, out, ahead, sampling) and not out.done:
             sampling = out.sampling()
-            ahead = writer.generate(never, sampling, min(LOOK_AHEAD, out.left))
+            with out.phase("draft"):
+                ahead = writer.generate(never, sampling, min(LOOK_AHEAD, out.left))
             feeling = mood(ahead.text)
             writer.rollback(len(ahead.tokens))
             if feeling == "neutral":
@@ -84,7 +85,8 @@ class SpeculativeThinking:
         """
         known = [*writer.tokens[self._start :], *ahead.tokens]
         again = (lambda answer: Proposal(known[len(answer) :])) if ahead.tokens else None
-        step = writer.generate(self.setup.step_ends, sampling, out.step_limit(self.draft), again)
+        with out.phase("draft"):
+            step = writer.generate(self.setup.step_ends, sampling, out.step_limit(self.draft), again)
         made = segment(step, self.draft, self.target)
         if not made.tokens:  # control tokens without text would never use up the budget
             return False
@@ -106,11 +108,14 @@ class SpeculativeThinking:
             return ""
         if self._unread:
             out.verified(sum(len(s.tokens) for s in self._unread))
-            reader.read(self._unread)
+            with out.phase("verify"):
+                reader.read(self._unread)
             self._unread = []
-        step = reader.generate(never, out.sampling(), min(n_tokens, out.left))
+        with out.phase("write"):
+            step = reader.generate(never, out.sampling(), min(n_tokens, out.left))
         out.wrote(step)
         read = segment(step, self.target, self.draft)
         if read.tokens and not out.done:
-            writer.read([read])
+            with out.phase("draft"):
+                writer.read([read])
         return step.text

@@ -24,6 +24,7 @@ class Target:
         self.target.observe([])
         session = self.target.session(self.setup.prompt(self.target, question))
         while not out.done:
-            step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+            with out.phase("write"):
+                step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
             out.wrote(step)
         return out.answer()

@@ -25,6 +25,8 @@ _MORE = ("#cc79a7", "#e69f00", "#56b4e9")
 _RULE_COLOURS = ("#009e73", "#0072b2", "#d55e00", "#cc79a7")
 _AUTHOR_MARKERS = (("o", "target"), ("^", "draft"))
 _MARKERS = ("o", "s", "D", "^", "v", "P")
+PHASE_TITLES = {"draft": "draft writes", "verify": "target reads", "score": "scoring", "write": "target writes"}
+_PHASE_COLOURS = ("#d55e00", "#56b4e9", "#cc79a7", "#0072b2")
 LOSSES = {"train_loss": "training", "val_loss": "held-out questions"}
 _RC = {
     "font.size": 10,
@@ -106,6 +108,23 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
     ax.set(xlabel="Latency, seconds per problem (left is faster)", ylabel="Pass@1, %", ylim=(-5, 105))
     ax.set_xlim(left=0)
     figure.legend(loc="outside upper center", ncols=min(4, len(names)))
+    return figure
+
+
+def phases(seconds: Mapping[str, Mapping[str, float]], total: Mapping[str, float]) -> Figure:
+    """Where a problem's time goes: mean seconds of each phase, one bar per method; `total` has the whole latency."""
+    names = list(seconds)[::-1]
+    figure, ax = _figure(6.4, 1.0 + 0.42 * len(names))
+    left = np.zeros(len(names))
+    for i, (phase, title) in enumerate(PHASE_TITLES.items()):
+        width = np.array([seconds[n][phase] for n in names])
+        ax.barh(names, width, left=left, color=_PHASE_COLOURS[i], label=title, height=0.62)
+        left += width
+    rest = np.maximum(0, np.array([total[n] for n in names]) - left)
+    ax.barh(names, rest, left=left, color=INK, alpha=0.25, label="prompt and bookkeeping", height=0.62)
+    ax.set(xlabel="Seconds per problem")
+    ax.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=9)
     return figure
 
 

@@ -221,6 +221,15 @@ def build(settings: Settings, root: Path) -> Path:
         "One point per method; bars are 95% intervals over problems. Up and to the left is better.",
         figures.save(figures.quality_speed(methods, names), pictures, "quality_speed"),
     )
+    time_spent = Picture(
+        "Where the time goes",
+        "Mean over problems. Scoring is what lies between the pooled states and the verdict.",
+        figures.save(
+            figures.phases({n: methods[n]["phases"] for n in names}, {n: methods[n]["latency_s"] for n in names}),
+            pictures,
+            "phases",
+        ),
+    )
     ratio = None
     values, accepted = judged_ratios(inputs.rows)
     if len(values):
@@ -251,6 +260,7 @@ def build(settings: Settings, root: Path) -> Path:
         result_rows=result_rows(inputs.summary, names),
         definitions=[(m.title, m.definition) for m in METRICS],
         quality=quality,
+        time_spent=time_spent,
         warnings=probe.warnings,
         probe_missing=probe.missing,
         probe_text=probe.text,
