@@ -80,6 +80,8 @@ def test_tables_and_figures_are_written_beside_the_page(drawn: Path) -> None:
     assert {p.name for p in (out / "tables").iterdir()} == {n + s for n in names for s in (".md", ".csv")}
     shapes = {
         "quality_speed",
+        "phases",
+        "tradeoff",
         "reliability_draft",
         "reliability_target",
         "training",
@@ -175,7 +177,7 @@ def test_equal_inputs_give_equal_bytes(drawn: Path, tmp_path: Path) -> None:
     """Two builds of the same project agree in every file."""
     page(tmp_path, metrics=fake.probe_metrics())
     one, two = ({p.name: p.read_bytes() for p in (r / "results/report").rglob("*.*")} for r in (drawn, tmp_path))
-    assert one == two and len(one) == 23
+    assert one == two and len(one) == 27
 
 
 def test_map_of_few_states_is_principal_components() -> None:

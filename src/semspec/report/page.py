@@ -158,7 +158,7 @@ def probe_figures(inputs: Inputs, folder: Path) -> list[Picture]:
 def _tradeoff(predictions: pd.DataFrame, folder: Path) -> list[Picture]:
     """What each rule's score buys as a threshold moves over it; nothing without labels under both models."""
     table = predictions[predictions["author"] == "draft"].dropna(subset=["label_target", "label_draft"])
-    if len(table) < 10:
+    if len(table) < 5:
         return []
     p, q, label = (table[c].to_numpy(float) for c in ("pred_target", "pred_draft", "label_target"))
     scores = {"p / q": p / q, "p alone": p}

@@ -31,7 +31,7 @@ _TEMPLATES = {
     "one": (
         "{a} [op] {b} = {c}.",
         "{b} + {a} = {c}.",
-        "We get {c} from {a} [op] {b}.",
+        "Then {a} [op] {b} [gives] {c}.",
         "[Adding] {b} [to] {a} [gives] {c}.",
         "[Adding] {b} [gives] {c}.",
         "So {a} [plus] {b} is {c}.",
