@@ -218,6 +218,7 @@ class ScriptedProbe:
         self.values = list(values)
         self.layers = layers
         self.seen: list[tuple[np.ndarray, np.ndarray]] = []
+        self.config: dict[str, object] = {}
 
     def predict(self, hidden: np.ndarray, logprob: np.ndarray) -> np.ndarray:
         if hidden.shape[:2] != (len(logprob), len(self.layers)) or logprob.shape[1] != 5:

@@ -121,6 +121,9 @@ class Decide(Strict):
         "ratio", description="The score: p / q (the paper's) | learned from both models' views | p alone."
     )
     bias: float = Field(0.0, ge=-20, le=20, description="Above 0 keeps more steps, below 0 fewer.")
+    far: Literal["flag", "reject"] = Field(
+        "flag", description="A state far from the training states: marked in the trace | the step is the target's."
+    )
     threshold: float | None = Field(
         None, ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."
     )

@@ -52,7 +52,9 @@ class View:
         self.console.print(Text(safe, style), soft_wrap=True)
 
     def step(self, step: TraceStep) -> None:
-        verdict = "" if step.p is None else f"  p {step.p:.2f}  q {step.q:.2f}  keep {step.a:.2f}"
+        verdict = "  unfamiliar" if step.far else ""
+        if step.p is not None:
+            verdict = f"  p {step.p:.2f}  q {step.q:.2f}  keep {step.a:.2f}{verdict}"
         if step.score is not None:
             verdict = f"  score {step.score:.2f}"
         if step.accepted is False:

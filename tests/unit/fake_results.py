@@ -72,6 +72,7 @@ def step(author: str, text: str, **fields: Any) -> dict[str, Any]:
         "a": None,
         "u": None,
         "score": None,
+        "far": None,
         "accepted": None,
         "seconds": 0.1,
         "truncated": False,

@@ -454,6 +454,23 @@ def test_acceptance_bias_and_threshold():
     assert rules.acceptance(score, bias=-1.0, threshold=0.5).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
 
 
+class FarProbe(ScriptedProbe):
+    """A probe to which every other state is unfamiliar."""
+
+    def far(self, hidden):
+        return np.arange(len(self.seen) - len(hidden), len(self.seen)) % 2 == 1
+
+
+def test_unfamiliar_states_are_flagged_or_handed_to_the_target():
+    """`far: flag` marks the step in the trace and keeps it, `reject` has the target write it."""
+    for far, kept in (("flag", {True}), ("reject", {True, False})):
+        judge = Judge(ScriptedProbe(1.0), FarProbe(1.0), None, Decide(far=far))
+        judged = [s for s in Semantic(setup(), *engines(), judge).answer("?").trace if s.accepted is not None]
+        assert [s.far for s in judged][:2] == [False, True]
+        assert {s.accepted for s in judged} == kept
+        assert all(s.accepted != s.far for s in judged) or far == "flag"
+
+
 class ScriptedJoint:
     """A joint predictor that says 1 and 0 in turn, and remembers the views it was given."""
 

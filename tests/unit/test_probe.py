@@ -13,8 +13,10 @@ from semspec import files
 from semspec.config import Settings, validate
 from semspec.errors import UserError
 from semspec.probe import Joint, Probe, network
+from semspec.probe.conditions import check
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
+from semspec.probe.novelty import fit_novelty
 from semspec.probe.training import train_stage
 from semspec.rules import ratio
 
@@ -320,6 +322,38 @@ def test_stage_is_deterministic(stage: Path, tmp_path: Path) -> None:
     write_world(tmp_path)
     train_stage(settings(predictor="auto", pca=8), tmp_path)
     assert outputs(tmp_path) == outputs(stage)
+
+
+def test_a_probe_knows_what_it_was_trained_on(stage: Path) -> None:
+    """Another split, number format or model is an error that says which; another domain is a note."""
+    trained = Probe.load(stage / "data/probes/target").config["trained_on"]
+    assert trained["split"] == "blank_line" and trained["weights"] == "int8" and trained["domain"] == "gsm_symbolic"
+    here = settings()
+    assert check(trained, here, stage, "target") is None
+    other = here.model_copy(update={"text": here.text.model_copy(update={"split": "sentence"})})
+    with pytest.raises(UserError, match=r"target's probe was trained with text.split blank_line, not sentence"):
+        check(trained, other, stage, "target")
+    with pytest.raises(UserError, match="number format bf16, not int8"):
+        check(trained | {"weights": "bf16"}, here, stage, "target")
+    files.write_json(stage / "data/models/target.json", {"sha256": "b" * 64})
+    with pytest.raises(UserError, match=r"SHA-256 a+, not b+"):
+        check(trained | {"model_sha256": "a" * 64}, here, stage, "target")
+    assert "gsm8k" in (check(trained | {"domain": "gsm8k"}, here, stage, "target") or "")
+    (stage / "data/models/target.json").unlink()
+
+
+def test_unfamiliar_states_are_told_from_familiar_ones(stage: Path) -> None:
+    """About one in a hundred states of unseen questions is beyond the limit; states from elsewhere nearly all are."""
+    w = world(questions=60)
+    seen = np.flatnonzero(make_folds(w["questions"], 3, 0) > 0)
+    made = fit_novelty(w["hidden"][seen], make_folds(w["questions"][seen], 4, 0), [0, 1, 2], 0)
+    unseen = np.setdiff1d(np.arange(len(w["label"])), seen)
+    assert 0 < made.far(w["hidden"][unseen]).mean() < 0.04
+    elsewhere = w["hidden"].mean(0) + 40 * np.random.default_rng(0).normal(size=(50, LAYERS, HIDDEN))
+    assert made.far(elsewhere).mean() > 0.9
+    probe = Probe.load(stage / "data/probes/target")
+    far = probe.far(elsewhere)
+    assert far is not None and far.mean() > 0.9
 
 
 def test_own_labels_train_on_own_samples(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
 
     `UserError` when one is missing, or was trained for another model.
     """
-    from semspec.probe import Joint, Probe
+    from semspec.probe import Joint, Probe, conditions
 
     for role in ROLES:
         if not (root / "data/probes" / role / "config.json").exists():
@@ -38,6 +38,10 @@ def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
     probes: dict[str, Any] = {role: Probe.load(root / "data/probes" / role) for role in ROLES}
+    for role, probe in probes.items():
+        note = conditions.check(probe.config.get("trained_on", {}), settings, root, role)
+        if note:
+            print(f"note: {note}", file=sys.stderr)
     if settings.decide.rule == "joint":
         probes["joint"] = Joint.load(root / "data/probes/joint")
     return probes

@@ -19,11 +19,14 @@ from semspec.rules import acceptance, ratio
 
 
 class Judgement(NamedTuple):
-    """Of one drafted step: semantic probability under target and draft, and the acceptance probability."""
+    """Of one drafted step: semantic probability under target and draft, the acceptance probability, and whether
+    either probe met a state far from those it was trained on.
+    """
 
     p: float
     q: float
     a: float
+    far: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,16 @@ class Judge:
         else:
             score = ratio(p, q) if self.decide.rule == "ratio" else np.asarray(p, float)
         a = acceptance(score, self.decide.bias, self.decide.threshold)
-        return [Judgement(*map(float, row)) for row in zip(p, q, a, strict=True)]
+        far = _far(self.p, views["target"][0]) | _far(self.q, views["draft"][0])
+        if self.decide.far == "reject":
+            a = np.where(far, 0.0, a)
+        return [Judgement(*map(float, row[:3]), bool(row[3])) for row in zip(p, q, a, far, strict=True)]
+
+
+def _far(predictor: Predictor, hidden: np.ndarray) -> np.ndarray:
+    """`[n]` bool; all False for a predictor that cannot tell."""
+    found = predictor.far(hidden) if hasattr(predictor, "far") else None
+    return np.zeros(len(hidden), dtype=bool) if found is None else found
 
 
 def _view(steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:

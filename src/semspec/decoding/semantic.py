@@ -38,6 +38,7 @@ class Verdict:
     p: float | None = None
     q: float | None = None
     a: float | None = None
+    far: bool | None = None
     u: float | None = None
     accepted: bool | None = None
 
@@ -80,9 +81,9 @@ class Semantic:
             with out.phase("score"):
                 judged = self.judge([d.step for d in drafts], read)  # lines 5, 6 and the rule of line 8
             kept, verdict = 0, Verdict()
-            for draft, (p, q, a) in zip(drafts, judged, strict=True):  # line 7
+            for draft, (p, q, a, far) in zip(drafts, judged, strict=True):  # line 7
                 u = float(uniform.random())
-                verdict = Verdict(p, q, a, u, u < a)  # line 8
+                verdict = Verdict(p, q, a, far, u, u < a)  # line 8
                 if not verdict.accepted:
                     break
                 self._keep(draft, verdict, out)  # line 9

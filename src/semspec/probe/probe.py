@@ -18,6 +18,7 @@ from semspec.errors import UserError
 from semspec.probe import network
 from semspec.probe.calibration import Calibration
 from semspec.probe.features import Features
+from semspec.probe.novelty import Novelty
 
 FORMAT = 1
 BATCH = 256  # rows converted to fp32 at a time
@@ -49,6 +50,11 @@ class Probe:
         logprob: `[n, 5]` in the order of `engine.base.LOGPROB_FEATURES` (ignored unless `uses_logprob`).
         """
         return self.calibration(self.raw(hidden, logprob))
+
+    def far(self, hidden: np.ndarray | None) -> np.ndarray | None:
+        """`[n]` bool: states far from those it was trained on; None where it reads no states or has no such limit."""
+        chosen, novelty = self._chosen(hidden), Novelty.of(self.arrays, self.layers)
+        return None if chosen is None or novelty is None else novelty.far(chosen)
 
     def raw(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
         """The prediction before calibration, `[n]`."""

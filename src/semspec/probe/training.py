@@ -17,8 +17,10 @@ from semspec import files
 from semspec.config import Settings, Train
 from semspec.errors import UserError
 from semspec.probe import evaluation, features
+from semspec.probe.conditions import conditions
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.joint import Joint, train_joint
+from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
 
 ROLES = ("draft", "target")
@@ -86,7 +88,9 @@ def train_stage(settings: Settings, root: Path) -> None:
         label = table[f"label_{role}"].to_numpy(dtype=float)
         views[role] = read_role(root, role, samples, label, fold, train)
         trained = train_role(views[role], settings, bar.update)
-        trained.probe.config["labels_sha256"] = digest
+        if views[role].hidden is not None:
+            trained.probe.arrays |= fit_novelty(views[role].hidden, fold, views[role].layers, settings.seed).arrays()
+        trained.probe.config |= {"labels_sha256": digest, "trained_on": conditions(settings, root, role)}
         trained.probe.save(out / role)
         metrics[role] = trained.metrics
         predicted[role] = trained.predictions

@@ -48,7 +48,8 @@ _TEMPLATES = {
     "answer": ("The answer is \\boxed{{c}}.", "So the result is \\boxed{{c}}.", "This makes \\boxed{{c}} in the end."),
 }
 _SIGNS = {"one": 1, "two": 2, "state": 0, "answer": 0}
-_QUESTION = re.compile(r"Start with (\d{1,4})\.(?: (?:Add|Take) \d{1,4}\.)+ What is the result\?")
+_QUESTION = re.compile(r"Start with ([0-9]{1,4})\.((?: (?:Add|Take) [0-9]{1,4}\.)+) What is the result\?")
+_CHANGE = re.compile(r"(Add|Take) ([0-9]+)")
 
 
 class Problem(NamedTuple):
@@ -102,6 +103,9 @@ def _forms() -> Iterable[Form]:
 
 
 FORMS = tuple(_forms())
+_CHOICES: dict[tuple[str, tuple[int, ...]], list[Form]] = {}
+for _f in FORMS:
+    _CHOICES.setdefault((_f.kind, _f.signs), []).append(_f)
 
 
 def problem(rng: Random) -> Problem:
@@ -113,6 +117,14 @@ def problem(rng: Random) -> Problem:
         changes.append(change)
         value += change
     return Problem(start, tuple(changes))
+
+
+def parse(question: str) -> Problem | None:
+    """The problem that a question asks; None when it is no question of this language."""
+    found = _QUESTION.fullmatch(question.strip())
+    if found is None:
+        return None
+    return Problem(int(found[1]), tuple(int(n) if verb == "Add" else -int(n) for verb, n in _CHANGE.findall(found[2])))
 
 
 def solution(problem: Problem, rng: Random) -> list[str]:
@@ -129,12 +141,11 @@ def solution(problem: Problem, rng: Random) -> list[str]:
 def write(kind: str, value: int, changes: Sequence[int], rng: Random) -> str:
     """A step of `kind` (one, two, state, answer) in a random form: `changes` are applied to `value`."""
     signs = tuple(1 if c > 0 else -1 for c in changes)
-    form = rng.choice([f for f in FORMS if f.kind == kind and f.signs == signs])
     numbers = {"a": value, "c": value + sum(changes)}
     numbers |= zip("bd", map(abs, changes), strict=False)
     if changes:
         numbers["m"] = value + changes[0]
-    text = form.text
+    text = rng.choice(_CHOICES[kind, signs]).text
     for name, number in numbers.items():
         text = text.replace(f"{{{name}}}", str(number))
     return text
@@ -156,8 +167,8 @@ def _value(question: str, steps: Sequence[str]) -> int | None:
     for step in reversed(list(steps)):
         if said := _read(step.strip()):
             return said[3]
-    start = _QUESTION.fullmatch(question.strip())
-    return int(start[1]) if start else None
+    asked = parse(question)
+    return asked.start if asked else None
 
 
 def meaning(question: str, steps: Sequence[str], step: str) -> Hashable:
