@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from semspec import config
 from semspec.errors import UserError
 
-STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "report")
+STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "truth", "bench", "report")
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,9 +14,16 @@ from semspec.files import read_parquet, write_json, write_parquet
 
 
 def models(settings: Settings, root: Path) -> None:
-    """Fetch, verify and convert the models; write what identifies them to data/models/ROLE.json."""
-    from semspec.models import describe, ensure
+    """Fetch, verify and convert the models; write what identifies them to data/models/ROLE.json.
 
+    The pair of the small world is not fetched but trained, where it is missing or its recipe has changed.
+    """
+    from semspec.models import TRAINED, describe, ensure
+
+    if TRAINED.keys() & {settings.models.draft, settings.models.target}:
+        from semspec.world.models import ensure_pair
+
+        ensure_pair(settings.engine.threads)
     for role in ("encoder", "draft", "target"):
         name = getattr(settings.models, role)
         ensure(name, settings.models.trust_remote_code)
@@ -61,6 +68,13 @@ def train(settings: Settings, root: Path) -> None:
     train_stage(settings, root)
 
 
+def truth(settings: Settings, root: Path) -> None:
+    """Labels, probes and decisions against the truth, where the truth can be computed."""
+    from semspec.world.report import truth_stage
+
+    truth_stage(settings, root)
+
+
 def bench(settings: Settings, root: Path) -> None:
     from semspec.bench.command import bench
 
@@ -74,5 +88,5 @@ def report(settings: Settings, root: Path) -> None:
 
 
 STAGES: dict[str, Callable[[Settings, Path], None]] = {
-    f.__name__: f for f in (models, contexts, sample, cluster, train, bench, report)
+    f.__name__: f for f in (models, contexts, sample, cluster, train, truth, bench, report)
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,7 +189,8 @@ def test_sampled_speculation_has_the_targets_distribution(pairs) -> None:
         counts: Counter = Counter()
         for i in range(n):
             draw = Sampling(0.5, 0.8, seed=10_000 * (1 + speculate) + i)
-            drafts = Drafts(writer, 3, lambda d=draw: d) if speculate else None
+            out = SimpleNamespace(sampling=lambda d=draw: d, phase=lambda name: nullcontext())
+            drafts = Drafts(writer, 3, out) if speculate else None
             if drafts:
                 drafts.start = len(prompt)
             step = session.generate(never, draw, 3, drafts)

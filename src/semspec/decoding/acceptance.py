@@ -57,7 +57,8 @@ class Judge:
         far = _far(self.p, views["target"][0]) | _far(self.q, views["draft"][0])
         if self.decide.far == "reject":
             a = np.where(far, 0.0, a)
-        return [Judgement(*map(float, row[:3]), bool(row[3])) for row in zip(p, q, a, far, strict=True)]
+        rows = zip(np.asarray(p).tolist(), np.asarray(q).tolist(), a.tolist(), far.tolist(), strict=True)
+        return [Judgement(*row) for row in rows]
 
 
 def _far(predictor: Predictor, hidden: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """A model by name, as a folder to load from: fetched, checked and converted on first use.
 
-Three kinds of name are understood: one of the catalogue, a local folder, and a model-hub id (`org/name`, or
-`org/name@revision`). A model appears in the store whole or not at all. Knows nothing of how a model is run.
+Four kinds of name are understood: one of the catalogue, one of the two that are trained here (`TRAINED`), a local
+folder, and a model-hub id (`org/name`, or `org/name@revision`). A model appears in the store whole or not at all.
+Knows nothing of how a model is run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from semspec.models import convert, fetch
 from semspec.models.catalogue import CATALOGUE, Entry
 
 MANIFEST = "manifest.json"
+TRAINED = {"synthetic-draft": "synthetic/draft", "synthetic-target": "synthetic/target"}  # by the stage `models`
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "LICENSE*"]
 _HUB_NEVER = ["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "consolidated*", "original/*", "onnx/*"]
@@ -36,6 +38,10 @@ def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) ->
             print(f"{name} is not here yet; fetching it into {_folder(name)}", file=sys.stderr)
             pull([name], progress)
         return _folder(name)
+    if name in TRAINED:
+        if not (_folder(TRAINED[name]) / "config.json").is_file():
+            raise UserError(f"{name} is not trained yet; run `semspec stage models`")
+        return _folder(TRAINED[name])
     local = Path(name).expanduser()
     if local.is_dir():
         return _loadable(local)
@@ -82,6 +88,8 @@ def describe(name: str) -> dict[str, Any]:
             "sha256": manifest["source"]["sha256"],
             "files": manifest["files"],
         }
+    if name in TRAINED:
+        return {"name": name, "source": "trained", "files": _hashes(ensure(name))}
     folder = Path(name).expanduser()
     if folder.is_dir():
         folder = folder.resolve()
@@ -102,8 +110,9 @@ def _entry(name: str) -> Entry:
 
 
 def _unknown(name: str) -> UserError:
-    close = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.4)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(CATALOGUE)}"
+    known = [*CATALOGUE, *TRAINED]
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
     return UserError(f"unknown model '{name}'; {hint} (a local folder or a hub id org/name works too)")
 
 

@@ -88,8 +88,9 @@ def train_stage(settings: Settings, root: Path) -> None:
         label = table[f"label_{role}"].to_numpy(dtype=float)
         views[role] = read_role(root, role, samples, label, fold, train)
         trained = train_role(views[role], settings, bar.update)
-        if views[role].hidden is not None:
-            trained.probe.arrays |= fit_novelty(views[role].hidden, fold, views[role].layers, settings.seed).arrays()
+        hidden = views[role].hidden
+        if hidden is not None:
+            trained.probe.arrays |= fit_novelty(hidden, fold, views[role].layers, settings.seed).arrays()
         trained.probe.config |= {"labels_sha256": digest, "trained_on": conditions(settings, root, role)}
         trained.probe.save(out / role)
         metrics[role] = trained.metrics

@@ -1,7 +1,7 @@
 """Benchmark problems: generated, from the hub, or from a file of the user's, in one form.
 
 Whatever the source, the same arguments give the same problems in the same order, and train, validation and
-test never share a question: in the generated set and in GSM8K's training file, a question's own text decides
+test never share a question: in the generated sets and in GSM8K's training file, a question's own text decides
 which split it belongs to. Knows nothing of prompts, models or grading.
 """
 
@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 from semspec.errors import UserError
+from semspec.problems import language
 
 Split = Literal["train", "validation", "test"]
 SPLITS = ("train", "validation", "test")
-DATASETS = ("gsm_symbolic", "gsm8k", "math500")
+DATASETS = ("gsm_symbolic", "gsm8k", "math500", "synthetic")
 VALIDATION_SHARE = 0.1  # of GSM8K's training file
 GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 MATH500 = ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be")
@@ -41,9 +43,9 @@ class Problem:
 def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None) -> list[Problem]:
     """The first `limit` problems of a split; fewer when the set has no more.
 
-    dataset: `gsm_symbolic`, `gsm8k`, `math500`, or the path of a `.jsonl` file, used as it is whatever
-    the split. seed: only of the generated set; the others keep their published order. data_dir: a folder that
-    holds `gsm8k/{train,test}.jsonl` and `math500/math500.jsonl`, read instead of the hub.
+    dataset: `gsm_symbolic`, `synthetic` (see `semspec.world`), `gsm8k`, `math500`, or the path of a `.jsonl` file, used
+    as it is whatever the split. seed: only of the generated sets; the others keep their published order. data_dir: a
+    folder that holds `gsm8k/{train,test}.jsonl` and `math500/math500.jsonl`, read instead of the hub.
     Raises `UserError` when the name is unknown or the problems cannot be had.
     """
     if split not in SPLITS:
@@ -54,6 +56,8 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
         return read_problems(dataset)[:limit]
     if dataset == "gsm_symbolic":
         return _gsm_symbolic(split, limit, seed)
+    if dataset == "synthetic":
+        return _synthetic(split, limit, seed)
     folder = Path(data_dir) if data_dir is not None else None
     if dataset == "gsm8k":
         return _gsm8k(split, limit, folder)
@@ -100,6 +104,19 @@ def _gsm_symbolic(split: str, limit: int, seed: int) -> list[Problem]:
                 return problems
         start, size = size, min(2 * size, most)
     raise UserError(f"gsm_symbolic has only {len(problems)} different {split} questions; ask for fewer")
+
+
+def _synthetic(split: str, limit: int, seed: int) -> list[Problem]:
+    """Sums of the small world (`semspec.problems.language`); a third of the stream goes to each split, as above."""
+    rng, questions = Random(f"synthetic/{seed}"), dict[str, str]()
+    for _ in range(50 * limit + 5000):
+        made = language.problem(rng)
+        question = made.question
+        if question not in questions and int(3 * _place(question)) == SPLITS.index(split):
+            questions[question] = made.answer
+            if len(questions) == limit:
+                return [Problem(f"synthetic/{split}/{seed}/{i}", q, a) for i, (q, a) in enumerate(questions.items())]
+    raise UserError(f"synthetic has only {len(questions)} different {split} questions; ask for fewer")
 
 
 def _gsm8k(split: str, limit: int, folder: Path | None) -> list[Problem]:

@@ -48,6 +48,7 @@ class Inputs:
     labels: pd.DataFrame | None
     samples: pd.DataFrame | None
     hidden: Path | None
+    truth: dict[str, Any]
 
     @classmethod
     def read(cls, root: Path) -> Inputs:
@@ -62,6 +63,7 @@ class Inputs:
             labels=optional("data/labels.parquet", read_parquet),
             samples=optional("data/samples/samples.parquet", read_parquet),
             hidden=optional("data/samples/target.safetensors", lambda path: path),
+            truth=optional("data/truth.json", read_json) or {},
         )
 
 
@@ -241,8 +243,8 @@ def build(settings: Settings, root: Path) -> Path:
         )
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
-    provenance = tables.provenance(entries)
-    for table in (tables.results(inputs.summary), *probe.tables, provenance):
+    provenance, truth = tables.provenance(entries), tables.truth(inputs.truth)
+    for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance):
         table.save(out / "tables")
 
     environment = Environment(
@@ -272,6 +274,7 @@ def build(settings: Settings, root: Path) -> Path:
         ratio_missing="No draft step was judged by p and q: none of the methods that ran does so.",
         worked=worked_problem(inputs.rows),
         provenance=provenance,
+        truth=truth,
     )
     with atomic(out / "index.html") as t:
         t.write_text(html, encoding="utf-8")

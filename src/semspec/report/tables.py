@@ -156,6 +156,40 @@ def provenance(entries: Mapping[str, Any]) -> Table:
     return Table("provenance", "Provenance", ["What", "Value"], rows)
 
 
+TRUTH_NOTES = [
+    (
+        "Truth",
+        "Meaning computed from the text; probabilities from continuations by the same model, counted by meaning.",
+    ),
+    (
+        "Clusters",
+        "Pairs of samples of one context put together: F1 against the true pairs, and the adjusted Rand index.",
+    ),
+    ("Label noise", "Mean error of a count label of N samples, were every pair judged right."),
+    ("Decision", "Mean acceptance, agreement on one uniform draw, and share of steps on the same side of one half."),
+]
+
+
+def truth(data: Mapping[str, Any]) -> Table | None:
+    """Labels, probes and decisions against the truth (data/truth.json); None where there is none."""
+    if not data:
+        return None
+    clusters = data["clusters"]
+    rows = [["Clusters: F1 of pairs / Rand", f"{number(clusters['f1'])} / {number(clusters['rand'])}"]]
+    rows += [[f"Label noise at N = {n}", number(e)] for n, e in data["label_noise"].items()]
+    for role, error in data["label_error"].items():
+        rows.append([f"Labels under the {role}: MAE", number(error)])
+    for role, m in data["probes"].items():
+        text = f"Spearman {_spearman(m)}, MAE {number(m['mae'])}, ECE {number(m['ece'])}"
+        rows.append([f"The {role}'s probe on the draft's samples", text])
+    rows.append(["True mean acceptance", number(data["mean_true_acceptance"])])
+    for name, d in data["decisions"].items():
+        title = RULES.get(name, "min(1, p/q) of the labels")
+        text = f"mean {number(d['mean'])}, agreement {number(d['agreement'])}, same side {_percent(d['same_verdict'])}"
+        rows.append([f"Decision by {title}", text])
+    return Table("truth", "Against the truth", ["What", "Value"], rows, TRUTH_NOTES)
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 

@@ -103,9 +103,7 @@ def _forms() -> Iterable[Form]:
 
 
 FORMS = tuple(_forms())
-_CHOICES: dict[tuple[str, tuple[int, ...]], list[Form]] = {}
-for _f in FORMS:
-    _CHOICES.setdefault((_f.kind, _f.signs), []).append(_f)
+_CHOICES = {key: [f for f in FORMS if (f.kind, f.signs) == key] for key in {(f.kind, f.signs) for f in FORMS}}
 
 
 def problem(rng: Random) -> Problem:

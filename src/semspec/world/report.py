@@ -1,0 +1,104 @@
+"""Stage `truth`: how far labels, probes and decisions are from the truth, in the world where it can be computed.
+
+Writes data/truth.json, which is empty for problems of any other kind. Files in, files out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from semspec import engine as engines
+from semspec.config import Settings
+from semspec.files import read_parquet, write_json
+from semspec.probe import evaluation
+from semspec.rules import ratio
+from semspec.semantics.sampling import ROLES
+from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
+
+CONTINUATIONS = 400  # of each context and model; a share of .5 then has a standard error of .025
+LABEL_SIZES = (5, 10, 20, 50)  # samples per context for which the label's own noise is stated
+
+
+def truth_stage(settings: Settings, root: Path) -> None:
+    """Compare the project's labels, predictions and decisions with the truth."""
+    if settings.contexts.dataset != "synthetic":
+        write_json(root / "data/truth.json", {})
+        return
+    from tqdm import tqdm
+
+    contexts = read_parquet(root / "data/contexts.parquet")
+    samples = read_parquet(root / "data/samples/samples.parquet")
+    found = read_parquet(root / "data/labels.parquet")
+    shares: dict[str, dict[str, Shares]] = {}
+    with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
+        for role in ROLES:
+            model = engines.load(getattr(settings.models, role), settings.engine)
+            model.observe([])
+            shares[role] = true_probabilities(
+                model, contexts, CONTINUATIONS, settings, lambda done, total: bar.update(1)
+            )
+    true = true_labels(samples, contexts, shares)
+    predictions = read_parquet(root / "data/probes/predictions.parquet")
+    write_json(root / "data/truth.json", compare(true, found, predictions, shares, settings.seed))
+
+
+def compare(
+    true: pd.DataFrame,
+    found: pd.DataFrame,
+    predictions: pd.DataFrame,
+    shares: dict[str, dict[str, Shares]],
+    seed: int,
+) -> dict[str, Any]:
+    """`true`, `found`: label tables of the same samples; `predictions`: the stage train's, out of fold."""
+    table = true.merge(found[["sample_id", "cluster", "p_draft", "p_target"]], on="sample_id", suffixes=("", "_found"))
+    table = table.merge(predictions[["sample_id", *(c for c in predictions if c.startswith("pred_"))]], on="sample_id")
+    draft = table[table["author"] == "draft"]
+    questions = draft["question_id"].to_numpy()
+    least = 1 / CONTINUATIONS
+    truth = ratio(draft["p_target"].to_numpy(), draft["p_draft"].clip(lower=least).to_numpy())
+    rules = {
+        "labels": ratio(draft["p_target_found"].to_numpy(), draft["p_draft_found"].to_numpy()),
+        "ratio": ratio(draft["pred_target"].to_numpy(), draft["pred_draft"].to_numpy()),
+    }
+    if "pred_joint" in draft:
+        rules["joint"] = draft["pred_joint"].to_numpy(float)
+    return {
+        "continuations": CONTINUATIONS,
+        "clusters": agreement(table["cluster_found"].tolist(), table["cluster"].tolist(), table["context_id"].tolist()),
+        "label_noise": {str(n): label_noise(shares["target"], n, seed) for n in LABEL_SIZES},
+        "label_error": {role: float((table[f"p_{role}_found"] - table[f"p_{role}"]).abs().mean()) for role in ROLES},
+        "probes": {
+            role: evaluation.regression(
+                draft[f"pred_{role}"].to_numpy(float), draft[f"p_{role}"].to_numpy(float), questions, seed
+            )
+            for role in ROLES
+        },
+        "mean_true_acceptance": float(truth.mean()),
+        "decisions": {
+            name: {
+                "mean": float(a.mean()),
+                "agreement": float((1 - np.abs(a - truth)).mean()),
+                "same_verdict": float(((a >= 0.5) == (truth >= 0.5)).mean()),
+                "spearman": evaluation.spearman(a, truth),
+            }
+            for name, a in rules.items()
+        },
+    }
+
+
+def label_noise(shares: dict[str, Shares], n: int, seed: int) -> float:
+    """Mean absolute difference between a count label of `n` samples and the truth, were every pair decided right.
+
+    Over samples drawn as the stage `sample` draws them: a meaning counts as often as it is said.
+    """
+    rng = np.random.default_rng(seed)
+    errors = []
+    for share in shares.values():
+        p = np.array(list(share.values()))
+        counts = rng.multinomial(n, p / p.sum())
+        errors.append((counts / n * np.abs(counts / n - p)).sum())
+    return float(np.mean(errors))
