@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import batch
+from semspec.engine import batch, resolve
 from semspec.engine.base import Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
 from semspec.engine.int8 import quantise
@@ -189,11 +189,8 @@ def load(
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     torch.set_num_threads(threads or cores or 1)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    weights, device = resolve(weights, device)
     on_cpu = device.split(":")[0] == "cpu"
-    if weights == "auto":
-        weights = "int8" if on_cpu else "bf16"
     if weights == "int8" and not on_cpu:
         raise UserError("engine.weights: int8 runs on a CPU only; set it to auto or bf16")
     if not on_cpu and not torch.cuda.is_available():

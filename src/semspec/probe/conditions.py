@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semspec.engine import resolve
 from semspec.errors import UserError
 from semspec.files import read_json
 
@@ -29,22 +30,10 @@ def conditions(settings: Settings, root: Path, role: str) -> dict[str, Any]:
     return {
         "model": getattr(settings.models, role),
         "model_sha256": model.get("sha256") or model.get("files", {}).get("model.safetensors"),
-        "weights": number_format(settings),
+        "weights": resolve(settings.engine.weights, settings.engine.device)[0],
         "split": settings.text.split,
         "domain": settings.contexts.dataset,
     }
-
-
-def number_format(settings: Settings) -> str:
-    """`engine.weights`, with `auto` resolved for this machine."""
-    chosen, device = settings.engine.weights, settings.engine.device
-    if chosen != "auto":
-        return chosen
-    if device == "auto":
-        import torch
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return "int8" if device.startswith("cpu") else "bf16"
 
 
 def check(trained: dict[str, Any], settings: Settings, root: Path, role: str) -> str | None:

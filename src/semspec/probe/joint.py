@@ -69,7 +69,7 @@ class Joint:
         if config.get("format") != FORMAT:
             raise UserError(f"{folder} holds no probe of this version; run `semspec stage train` again")
         if "untrained" in config:
-            raise UserError(f"decide.rule: joint can't be used: {config['untrained']}")
+            raise UserError(f"decide.rule: joint can't be used: {config['untrained']}; set it to ratio")
         return cls({r: Probe.load(folder / r) for r in ROLES}, Calibration.from_json(config["calibration"]))
 
 

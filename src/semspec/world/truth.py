@@ -1,7 +1,7 @@
 """Judging labels against the truth: true clusters, true semantic probabilities, and how well found clusters agree.
 
 For samples of problems of this world. True clusters come from the computed meaning of each sample, true probabilities
-from thousands of further continuations by the same model under the same sampling. Tables have the columns that the
+from many further continuations by the same model under the same sampling. Tables have the columns that the
 stages `contexts` and `sample` write. It knows nothing of files, of probes, or of how the labels were found.
 """
 
