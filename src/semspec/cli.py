@@ -37,6 +37,14 @@ def _overridden(args: argparse.Namespace, **more: Any) -> config.Settings:
     return config.validate(data, "the command line")
 
 
+def _part(text: str) -> tuple[int, int]:
+    """`K/N` -> (K, N)."""
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part; write it as 1/2, 2/2")
+    return int(k), int(n)
+
+
 def run(args: argparse.Namespace) -> int:
     from semspec.pipeline import run_pipeline
 
@@ -46,8 +54,10 @@ def run(args: argparse.Namespace) -> int:
 def stage(args: argparse.Namespace) -> int:
     from semspec.stages import STAGES
 
+    if args.part and args.name != "sample":
+        raise UserError(f"--part divides the stage sample; {args.name} is made in one piece")
     settings = config.load(".")
-    STAGES[args.name](settings, Path("."))
+    STAGES[args.name](settings, Path("."), **({"part": args.part} if args.part else {}))
     if config.load(".") != settings:  # DVC would record this output as made with the new values
         raise UserError(f"params.yaml changed while '{args.name}' ran; run it again")
     if args.name == "report":  # the last stage: a plain `dvc repro` is tracked too
@@ -169,6 +179,9 @@ def parser() -> Parser:
 
     p = verb("stage", stage, "one stage of the pipeline; what dvc.yaml calls")
     p.add_argument("name", choices=STAGE_NAMES)
+    p.add_argument(
+        "--part", type=_part, metavar="K/N", help="(sample) make every N-th shard only, so that N processes can share it"
+    )
 
     p = verb("models", models, "list, fetch or verify the models")
     p.add_argument("action", choices=("list", "pull", "verify"))

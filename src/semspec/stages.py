@@ -36,10 +36,10 @@ def contexts(settings: Settings, root: Path) -> None:
     make_contexts(settings, root)
 
 
-def sample(settings: Settings, root: Path) -> None:
+def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> None:
     from semspec.semantics.sampling import sample
 
-    sample(settings, root)
+    sample(settings, root, part)
 
 
 def cluster(settings: Settings, root: Path) -> None:
@@ -87,6 +87,6 @@ def report(settings: Settings, root: Path) -> None:
     build(settings, root)
 
 
-STAGES: dict[str, Callable[[Settings, Path], None]] = {
+STAGES: dict[str, Callable[..., None]] = {
     f.__name__: f for f in (models, contexts, sample, cluster, train, truth, bench, report)
 }

@@ -93,6 +93,24 @@ def test_a_killed_run_redoes_at_most_one_shard(project, tmp_path, monkeypatch):
         assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
 
 
+def test_parts_divide_the_shards(project, tmp_path):
+    """Parts 1/2 and 2/2 make all shards between them and merge nothing; the plain stage merges to the same bytes."""
+    root, settings = project
+    again = tmp_path / "again"
+    for name in ("data/models/draft.json", "data/models/target.json", "data/contexts.parquet"):
+        (again / name).parent.mkdir(parents=True, exist_ok=True)
+        (again / name).write_bytes((root / name).read_bytes())
+    made = again / "data/samples/shards" / sampling._key(settings, again)
+    sampling.sample(settings, again, (2, 2))
+    assert [p.name for p in made.glob("*.parquet")] == ["00001.parquet"]
+    sampling.sample(settings, again, (1, 2))
+    assert len(list(made.glob("*.parquet"))) == 3
+    assert not (again / "data/samples/samples.parquet").exists()
+    sampling.sample(settings, again)
+    for name in ("samples.parquet", "draft.safetensors", "target.safetensors"):
+        assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
+
+
 def test_shards_of_other_settings_are_not_used(project):
     """Another seed gives another key, so that nothing stale is merged."""
     root, settings = project

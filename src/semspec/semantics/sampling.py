@@ -90,8 +90,12 @@ def _key(settings: Settings, root: Path) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def sample(settings: Settings, root: Path) -> None:
-    """Stage `sample`: N next steps of each context by both models, each seen by both models."""
+def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> None:
+    """Stage `sample`: N next steps of each context by both models, each seen by both models.
+
+    part: (k, n) = make every n-th shard, from the k-th on; several processes or machines that share the folder divide
+    the work so. The shards are put together, and the stage is done, only by a call that finds or makes them all.
+    """
     import pandas as pd
     from tqdm import tqdm
 
@@ -101,20 +105,25 @@ def sample(settings: Settings, root: Path) -> None:
     size = settings.sample.contexts_per_shard
     count = -(-len(contexts) // size)
     parts = ("parquet", *(f"{role}.safetensors" for role in ROLES))
-    todo = [i for i in range(count) if not all((shards / f"{i:05d}.{p}").exists() for p in parts)]
-    if len(todo) < count:
-        print(f"sample: {count - len(todo)} of {count} shards are already there")
+    missing = [i for i in range(count) if not all((shards / f"{i:05d}.{p}").exists() for p in parts)]
+    mine = range(part[0] - 1, count, part[1])
+    todo = [i for i in missing if i in mine]
+    if len(missing) < count:
+        print(f"sample: {count - len(missing)} of {count} shards are already there")
     if todo:
         models = {
             role: engines.load(getattr(settings.models, role), settings.engine, settings.models.trust_remote_code)
             for role in ROLES
         }
-        for i in tqdm(todo, desc="sample", unit="shard", total=count, initial=count - len(todo)):
-            part = contexts.iloc[i * size : (i + 1) * size].to_dict("records")
-            table, tensors = _sample_shard(settings, models, part)
+        for i in tqdm(todo, desc="sample", unit="shard", total=len(mine), initial=len(mine) - len(todo)):
+            chosen = contexts.iloc[i * size : (i + 1) * size].to_dict("records")
+            table, tensors = _sample_shard(settings, models, chosen)
             for role in ROLES:
                 write_safetensors(shards / f"{i:05d}.{role}.safetensors", tensors[role])
             write_parquet(shards / f"{i:05d}.parquet", pd.DataFrame(table))  # last: it marks a complete shard
+    if part[1] > 1:
+        print(f"sample: part {part[0]} of {part[1]} is made; `semspec stage sample` puts the parts together")
+        return
     for role in ROLES:
         views = [read_safetensors(shards / f"{i:05d}.{role}.safetensors") for i in range(count)]
         merged = {name: np.concatenate([v[name] for v in views]) for name in views[0]}
