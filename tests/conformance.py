@@ -64,12 +64,15 @@ class EngineConformance:
         picked = logp[torch.arange(len(step.tokens)), torch.tensor(step.tokens)].numpy()
         entropy = -(logp.exp() * logp).sum(-1).numpy()
         assert states.shape[1] == len(prompt) + len(step.tokens)
-        assert len(step.logprobs) == len(step.entropies) == len(step.tokens)
+        assert {len(column) for column in step.scores} == {len(step.tokens)}
         assert step.pooled.shape == pooled.shape and step.pooled.dtype == np.float32
         if self.exact:
             np.testing.assert_allclose(step.pooled, pooled, rtol=1e-3, atol=2e-4)
-            np.testing.assert_allclose(step.logprobs, picked, rtol=1e-3, atol=1e-3)
-            np.testing.assert_allclose(step.entropies, entropy, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(step.scores.logprob, picked, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(step.scores.entropy, entropy, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(step.scores.top, logp.amax(-1).numpy(), rtol=1e-3, atol=1e-3)
+        digits = [any(c in "0123456789" for c in engine.decode([t])) for t in step.tokens]
+        assert step.scores.number.tolist() == digits
         assert cosine(step.pooled, pooled) >= self.min_cosine
 
     def prompt(self, engine, i=0):
@@ -130,7 +133,7 @@ class EngineConformance:
             step = session.generate(never, sampling, 10, lambda answer, g=guess: Proposal(g[len(answer) :]))
             if self.exact:
                 assert step.tokens == plain.tokens and session.tokens == [*prompt, *plain.tokens]
-                np.testing.assert_allclose(step.logprobs, plain.logprobs, rtol=1e-3, atol=1e-3)
+                np.testing.assert_allclose(step.scores.logprob, plain.scores.logprob, rtol=1e-3, atol=1e-3)
             assert step.kept <= step.offered and step.passes + step.kept == len(step.tokens)
             again = session.read([Segment("And now?")])[0]
             self.assert_matches(engine, [*prompt, *step.tokens], again)
@@ -224,7 +227,7 @@ class EngineConformance:
         assert read.tokens == wrote.tokens
         assert cosine(read.pooled, wrote.pooled) >= self.min_cosine
         if self.exact:
-            np.testing.assert_allclose(read.logprob_features, wrote.logprob_features, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(read.statistics, wrote.statistics, rtol=1e-3, atol=1e-3)
 
     def test_only_the_layers_asked_for_are_pooled(self, engine):
         """`observe` chooses rows of the pooled state and their order."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from semspec.engine.base import Proposal, Propose, Sampling, Segment, Step, StepEnds
+from semspec.engine.statistics import STATISTICS, Tokens
 
 ANSWER = "\x02"  # ends the prompt
 TURN = "\x03\x03"  # opens a new turn; may stand behind EOS
@@ -51,8 +52,7 @@ class FakeSession:
         return Step(
             tokens=self.tokens[-n:],
             text=text,
-            logprobs=logprobs,
-            entropies=-logprobs,
+            scores=Tokens(logprobs, -logprobs, logprobs, np.zeros(n, dtype=bool)),
             pooled=states.mean(axis=0)[self.engine.layers],
             stop=stop,  # type: ignore[arg-type]
         )
@@ -221,7 +221,7 @@ class ScriptedProbe:
         self.config: dict[str, object] = {}
 
     def predict(self, hidden: np.ndarray, logprob: np.ndarray) -> np.ndarray:
-        if hidden.shape[:2] != (len(logprob), len(self.layers)) or logprob.shape[1] != 5:
+        if hidden.shape[:2] != (len(logprob), len(self.layers)) or logprob.shape[1] != len(STATISTICS):
             raise AssertionError(f"shapes {hidden.shape}, {logprob.shape}")
         self.seen.extend(zip(hidden, logprob, strict=True))
         return np.array([self.values.pop(0) if len(self.values) > 1 else self.values[0] for _ in hidden])

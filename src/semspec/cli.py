@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from semspec import config
 from semspec.errors import UserError
 
-STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "truth", "bench", "report")
+STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
 
 class Parser(argparse.ArgumentParser):
@@ -180,7 +180,10 @@ def parser() -> Parser:
     p = verb("stage", stage, "one stage of the pipeline; what dvc.yaml calls")
     p.add_argument("name", choices=STAGE_NAMES)
     p.add_argument(
-        "--part", type=_part, metavar="K/N", help="(sample) make every N-th shard only, so that N processes can share it"
+        "--part",
+        type=_part,
+        metavar="K/N",
+        help="(sample) make every N-th shard only, so that N processes can share it",
     )
 
     p = verb("models", models, "list, fetch or verify the models")

@@ -68,17 +68,17 @@ def train(settings: Settings, root: Path) -> None:
     train_stage(settings, root)
 
 
+def bench(settings: Settings, root: Path) -> None:
+    from semspec.bench.command import bench
+
+    bench(settings, root, root / "results/bench")
+
+
 def truth(settings: Settings, root: Path) -> None:
     """Labels, probes and decisions against the truth, where the truth can be computed."""
     from semspec.world.report import truth_stage
 
     truth_stage(settings, root)
-
-
-def bench(settings: Settings, root: Path) -> None:
-    from semspec.bench.command import bench
-
-    bench(settings, root, root / "results/bench")
 
 
 def report(settings: Settings, root: Path) -> None:
@@ -88,5 +88,5 @@ def report(settings: Settings, root: Path) -> None:
 
 
 STAGES: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (models, contexts, sample, cluster, train, truth, bench, report)
+    f.__name__: f for f in (models, contexts, sample, cluster, train, bench, truth, report)
 }

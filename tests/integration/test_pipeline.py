@@ -19,7 +19,7 @@ from semspec.errors import UserError
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ["models", "contexts", "sample", "cluster", "train", "truth", "bench", "report"]
+ORDER = ["models", "contexts", "sample", "cluster", "train", "bench", "truth", "report"]
 
 
 def stages() -> dict:

@@ -8,6 +8,7 @@ from project import make_project
 
 from semspec.engine import load
 from semspec.engine.base import Segment
+from semspec.engine.statistics import statistics, unpack
 from semspec.files import read_parquet, read_safetensors, sha256, write_json
 from semspec.semantics import sampling
 
@@ -38,8 +39,9 @@ def test_every_sample_is_seen_by_both_models(project):
     for role in ("draft", "target"):
         tensors = read_safetensors(root / f"data/samples/{role}.safetensors")
         assert tensors["hidden"].shape == (len(samples), 3, 64) and tensors["hidden"].dtype == np.float16
-        assert tensors["logprob"].shape == (len(samples), 5) and np.isfinite(tensors["logprob"]).all()
-    own = read_safetensors(root / "data/samples/target.safetensors")["logprob"][:, 4]
+        scores = unpack(tensors)
+        assert len(scores) == len(samples) and all(np.isfinite(statistics(tokens)).all() for tokens in scores)
+    own = read_safetensors(root / "data/samples/target.safetensors")["token_count"]
     is_target = (samples.author == "target").to_numpy()
     assert (own[is_target] == samples.n_tokens[is_target]).all()
 
@@ -57,7 +59,7 @@ def test_the_other_models_view_is_a_reading_of_the_same_text(project):
     step = target.session(prompt).read([Segment(row.text)])[0]
     stored = read_safetensors(root / "data/samples/target.safetensors")
     np.testing.assert_allclose(stored["hidden"][at].astype(np.float32), step.pooled, rtol=2e-2, atol=2e-2)
-    np.testing.assert_allclose(stored["logprob"][at], step.logprob_features, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(statistics(unpack(stored)[at]), step.statistics, rtol=1e-3, atol=1e-3)
 
 
 def test_a_killed_run_redoes_at_most_one_shard(project, tmp_path, monkeypatch):

@@ -242,7 +242,7 @@ def write_probes(root: Path, metrics: dict[str, Any], contexts: int = 20, seed: 
     )
     write_parquet(root / "data/samples/samples.parquet", table.assign(text="a step", index=0))
     hidden = rng.normal(size=(n, LAYERS, HIDDEN)) + 3 * label[:, 1, None, None] + (context % 4)[:, None, None]
-    tensors = {"hidden": hidden.astype(np.float16), "logprob": rng.normal(size=(n, 5)).astype(np.float32)}
+    tensors = {"hidden": hidden.astype(np.float16)}
     write_safetensors(root / "data/samples/target.safetensors", tensors)
     write_parquet(root / "data/labels.parquet", table.assign(cluster=0, p_draft=label[:, 0], p_target=label[:, 1]))
     guess = np.clip(0.25 + 0.5 * label + rng.normal(0, 0.12, (n, 2)), 0.02, 1)

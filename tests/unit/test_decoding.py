@@ -26,6 +26,7 @@ from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_thinking import SpeculativeThinking, mood
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Step, segment
+from semspec.engine.statistics import Tokens
 from semspec.errors import UserError
 from semspec.files import write_json
 from semspec.solve import View, solve
@@ -378,7 +379,7 @@ def test_eos_past_the_budget_does_not_finish():
 def test_text_without_target_tokens_is_left_to_the_target():
     """A draft that emits only control tokens neither crashes nor loops: the target writes."""
     draft, target = engines((2, 1))
-    empty = Step([7], "", np.zeros(1), np.zeros(1), np.zeros((3, 4)), "length")
+    empty = Step([7], "", Tokens(*np.zeros((4, 1))), np.zeros((3, 4)), "length")
 
     class Mute(FakeSession):
         def generate(self, step_ends, sampling, max_tokens) -> Step:
@@ -402,7 +403,7 @@ def test_a_target_step_without_text_does_not_reach_the_draft():
             if self.tokens[-1] == 7:
                 return super().generate(step_ends, sampling, max_tokens)
             self.tokens.append(7)
-            return Step([7], "", np.zeros(1), np.zeros(1), np.zeros((3, 4)), "length")
+            return Step([7], "", Tokens(*np.zeros((4, 1))), np.zeros((3, 4)), "length")
 
     target.session = lambda prompt: Stutter(target, prompt)  # type: ignore[method-assign]
     answer = Semantic(setup(), draft, target, Judge(ScriptedProbe(1.0), ScriptedProbe(NO, YES))).answer("?")
@@ -526,7 +527,7 @@ def test_every_piece_has_its_own_random_numbers():
 def test_segment_carries_the_readers_tokens():
     """Tokens pass as they are in one vocabulary, else are encoded anew; EOS becomes the reader's."""
     same, other = FakeEngine("a", DRAFT), FakeEngine("b", DRAFT, chars=2)
-    step = Step([*same.encode("abc"), same.eos_id], "abc", np.zeros(4), np.zeros(4), np.zeros((3, 4)), "eos")
+    step = Step([*same.encode("abc"), same.eos_id], "abc", Tokens(*np.zeros((4, 4))), np.zeros((3, 4)), "eos")
     assert segment(step, same, same).tokens == step.tokens
     assert segment(step, same, other).tokens == [*other.encode("abc"), other.eos_id]
 

@@ -11,6 +11,7 @@ import pytest
 
 from semspec import files
 from semspec.config import Settings, validate
+from semspec.engine.statistics import Tokens, pack, statistics, table
 from semspec.errors import UserError
 from semspec.probe import Joint, Probe, network
 from semspec.probe.conditions import check
@@ -51,12 +52,13 @@ def world(seed: int = 0, questions: int = 24, signal: float = 3.0) -> dict[str, 
     direction[0] = 0  # layer 0 knows nothing
     hidden = rng.normal(size=(n, LAYERS, HIDDEN)) + signal * latent[:, None, None] * direction + 5
     label = np.round(N / (1 + np.exp(-2 * latent))) / N
-    logprob = rng.normal(size=(n, 5)) * [1, 2, 10, 0.5, 20]
+    tokens = [Tokens(*-rng.exponential(size=(3, k)), np.zeros(k, dtype=bool)) for k in rng.integers(2, 9, n)]
     question = np.repeat([f"q{i}" for i in range(questions)], 2 * N)
     draft = np.arange(n) % (2 * N) < N
     return {
         "hidden": hidden.astype(np.float16),
-        "logprob": logprob.astype(np.float32),
+        "tokens": tokens,
+        "logprob": np.stack([statistics(t) for t in tokens]),
         "label": label,
         "questions": question,
         "draft": draft,
@@ -88,9 +90,7 @@ def write_world(root: Path, own: bool = False, seed: int = 0, noise: bool = Fals
     frame = frame.assign(question_id=w["questions"], author=author)
     files.write_parquet(root / "data/samples/samples.parquet", frame)
     for role in ("draft", "target"):
-        files.write_safetensors(
-            root / f"data/samples/{role}.safetensors", {"hidden": w["hidden"], "logprob": w["logprob"]}
-        )
+        files.write_safetensors(root / f"data/samples/{role}.safetensors", {"hidden": w["hidden"], **pack(w["tokens"])})
     label = rng.permutation(w["label"]) if noise else w["label"]
     p_target, p_draft = label.copy(), np.maximum(1 - label, 1 / N)
     if own:
@@ -309,7 +309,7 @@ def test_saved_joint_predicts_the_same(stage: Path) -> None:
     frame = files.read_parquet(stage / "data/probes/predictions.parquet")
     views = {r: files.read_safetensors(stage / f"data/samples/{r}.safetensors") for r in ("draft", "target")}
     joint = Joint.load(stage / "data/probes/joint")
-    out = joint.predict({r: (v["hidden"], v["logprob"]) for r, v in views.items()})
+    out = joint.predict({r: (v["hidden"], table(v)) for r, v in views.items()})
     assert out.min() > 0 and out.max() <= 1
     draft = (frame["author"] == "draft").to_numpy()
     truth = ratio(frame["label_target"], frame["label_draft"])[draft]

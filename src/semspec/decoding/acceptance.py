@@ -42,8 +42,15 @@ class Judge:
         if self.decide.rule == "joint" and self.joint is None:
             raise ValueError("the rule 'joint' needs a joint predictor")
 
-    def __call__(self, written: Sequence[Step], read: Sequence[Step]) -> list[Judgement]:
-        """Judge drafted steps as the draft wrote them and as the target read them."""
+    @property
+    def layers(self) -> dict[str, Sequence[int]]:
+        """The layers of each model that it has to see."""
+        return {"draft": self.q.layers, "target": self.p.layers}
+
+    def __call__(
+        self, written: Sequence[Step], read: Sequence[Step], question: str = "", said: Sequence[str] = ()
+    ) -> list[Judgement]:
+        """Judge drafted steps as the draft wrote them and as the target read them; the texts are not looked at."""
         if not written:
             return []
         views = {"draft": _view(written), "target": _view(read)}
@@ -68,5 +75,5 @@ def _far(predictor: Predictor, hidden: np.ndarray) -> np.ndarray:
 
 
 def _view(steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:
-    """`[n, observed layers, hidden]` and `[n, 5]`: what one model computed over the steps."""
-    return np.stack([s.pooled for s in steps]), np.stack([s.logprob_features for s in steps])
+    """`[n, observed layers, hidden]` and `[n, statistics]`: what one model computed over the steps."""
+    return np.stack([s.pooled for s in steps]), np.stack([s.statistics for s in steps])

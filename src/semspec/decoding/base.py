@@ -115,7 +115,7 @@ class Predictor(Protocol):
         """The layers that it reads, in this order; may be empty."""
 
     def predict(self, hidden: np.ndarray, logprob: np.ndarray) -> np.ndarray:
-        """`[n, len(layers), hidden]` and `[n, 5]` (`LOGPROB_FEATURES`) -> `[n]`, in (0, 1]."""
+        """`[n, len(layers), hidden]` and `[n, statistics]` (`STATISTICS`) -> `[n]`, in (0, 1]."""
 
 
 class JointPredictor(Protocol):

@@ -9,15 +9,28 @@ were trained, nor of the rules (acceptance.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from semspec.decoding.acceptance import Judge
+from semspec.decoding.acceptance import Judgement
 from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
 from semspec.engine.base import Engine, Segment, Session, Step, segment
+
+
+class Judges(Protocol):
+    """Who says with which probability a drafted step is kept: probes and a rule (`Judge`), or an oracle."""
+
+    @property
+    def layers(self) -> Mapping[str, Sequence[int]]:
+        """The layers of draft and target that it has to see."""
+
+    def __call__(
+        self, written: Sequence[Step], read: Sequence[Step], question: str, said: Sequence[str]
+    ) -> list[Judgement]:
+        """Steps as the draft wrote and the target read them, after `said` of an answer to `question`."""
 
 
 class Drafted(NamedTuple):
@@ -53,7 +66,7 @@ class Semantic:
         setup: Setup,
         draft: Engine,
         target: Engine,
-        judge: Judge,
+        judge: Judges,
         gamma: int = 1,
     ):
         self.setup = setup
@@ -64,8 +77,8 @@ class Semantic:
 
     def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
         out = Transcript(self.setup, self.target, seed, on_step)
-        self.draft.observe(self.judge.q.layers)
-        self.target.observe(self.judge.p.layers)
+        self.draft.observe(self.judge.layers["draft"])
+        self.target.observe(self.judge.layers["target"])
         uniform = np.random.default_rng(seed)
         writer = self.draft.session(self.setup.prompt(self.draft, question))
         reader = self.target.session(self.setup.prompt(self.target, question))
@@ -79,7 +92,8 @@ class Semantic:
             with out.phase("verify"):
                 read = self._verify(reader, drafts, out)  # line 4
             with out.phase("score"):
-                judged = self.judge([d.step for d in drafts], read)  # lines 5, 6 and the rule of line 8
+                said = [s.text for s in out.trace]
+                judged = self.judge([d.step for d in drafts], read, question, said)  # lines 5, 6, the rule of line 8
             kept, verdict = 0, Verdict()
             for draft, (p, q, a, far) in zip(drafts, judged, strict=True):  # line 7
                 u = float(uniform.random())

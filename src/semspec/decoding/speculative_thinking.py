@@ -12,6 +12,7 @@ import numpy as np
 
 from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
 from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session, Step, never, segment
+from semspec.engine.statistics import NOTHING as NOTHING_SCORED
 
 POSITIVE = ("yeah", "yes", "final answer", "confident")
 NEGATIVE = ("wait", "alternatively", "hold on", "another")
@@ -21,7 +22,7 @@ TAKEOVER = 20  # tokens of the target
 CHECKING = 125  # tokens more when it checks
 DOUBTS, MORE_DOUBTS, MOST_DOUBTS = 15, 5, 30  # negatives before a review, rising after each
 REVIEW, LONGER, LONGEST = 125, 25, 200  # tokens of a review, rising after each
-NOTHING = Step([], "", np.empty(0), np.empty(0), np.empty(0))
+NOTHING = Step([], "", NOTHING_SCORED, np.empty(0))
 REVIEW_LINE = "Let me go over the steps so far and look for a wrong one.\n\n"
 
 

@@ -18,10 +18,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from semspec.engine.statistics import Tokens, statistics
+
 StopReason = Literal["step", "eos", "length", "read"]
 # (text of the step so far, text that would come next) -> is the step complete before that next text?
 StepEnds = Callable[[str, str], bool]
-LOGPROB_FEATURES = ("mean_logprob", "min_logprob", "sum_logprob", "mean_entropy", "n_tokens")
 
 
 def never(text: str, upcoming: str) -> bool:
@@ -45,14 +46,13 @@ class Step:
 
     tokens: its token ids, EOS included when the model ended there.
     text: its text, without EOS, delimiter included.
-    logprobs, entropies: `[n_tokens]`, natural log, of the model's own distribution at temperature 1.
+    scores: what the model thought of each token.
     pooled: `[layers, hidden]`, fp32 mean over the tokens of each observed layer's output.
     """
 
     tokens: list[int]
     text: str
-    logprobs: np.ndarray
-    entropies: np.ndarray
+    scores: Tokens
     pooled: np.ndarray
     stop: StopReason = "read"
     seconds: float = 0.0
@@ -65,10 +65,9 @@ class Step:
         return self.stop == "eos"
 
     @property
-    def logprob_features(self) -> np.ndarray:
-        """`[5]`, in the order of `LOGPROB_FEATURES`."""
-        lp = self.logprobs
-        return np.array([lp.mean(), lp.min(), lp.sum(), self.entropies.mean(), len(lp)], dtype=np.float32)
+    def statistics(self) -> np.ndarray:
+        """Of its tokens, in the order of `semspec.engine.statistics.STATISTICS`."""
+        return statistics(self.scores)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from semspec.engine.base import Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
-from semspec.engine.sampling import draw, logprob_and_entropy
+from semspec.engine.sampling import draw, score
 
 if TYPE_CHECKING:
     from semspec.engine.transformers import TransformersEngine
@@ -71,8 +71,7 @@ class _Row:
         self.place, self.anchor = place, list(prompt[-4:])
         self.rng = np.random.default_rng((seed, place[1]))
         self.tokens: list[int] = []
-        self.logprobs: list[float] = []
-        self.entropies: list[float] = []
+        self.scores: list[tuple[float, ...]] = []  # of each token, as `sampling.score` gives them
         self.text = ""
         self.stop: str | None = None
 
@@ -114,8 +113,7 @@ def sample_many(
         out[row.place[0]][row.place[1]] = Step(
             row.tokens,
             row.text,
-            np.array(row.logprobs, dtype=np.float32),
-            np.array(row.entropies, dtype=np.float32),
+            engine.tokens(row.tokens, *np.array(row.scores, dtype=np.float32).reshape(-1, 3).T),
             (pool.sums[:, index, 0] / max(1, len(row.tokens))).cpu().numpy(),
             row.stop,  # type: ignore[arg-type]
             time.perf_counter() - started,
@@ -127,13 +125,12 @@ def sample_many(
         if sampling.temperature:
             uniforms = torch.tensor([0.0 if i in done else r.rng.random() for i, r in enumerate(rows)])
         drawn = draw(logits, sampling, uniforms)
-        lp, h = (x.tolist() for x in logprob_and_entropy(logits, drawn))
+        scores = torch.stack(score(logits, drawn), dim=-1).tolist()
         for i, (row, token) in enumerate(zip(rows, drawn.tolist(), strict=True)):
             if i in done:
                 continue
             if row.offer(token, engine, step_ends, max_tokens):
-                row.logprobs.append(lp[i])
-                row.entropies.append(h[i])
+                row.scores.append(scores[i])
             else:
                 finish(i)
                 done.add(i)
@@ -207,7 +204,7 @@ def _read_packed(
     passed = engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None])[0]
     guesses = torch.cat([logits, passed[:-1]])
     guesses[within == 0] = logits
-    lp, h = (x.cpu().numpy() for x in logprob_and_entropy(guesses, ids[0]))
+    scores = [x.cpu().numpy() for x in score(guesses, ids[0])]
     seconds = time.perf_counter() - started
     steps, end = [], 0
     for i, part in enumerate(parts):
@@ -215,5 +212,6 @@ def _read_packed(
         end += len(part)
         pooled = (pool.sums[:, 0, i] / len(part)).cpu().numpy()
         stop = "eos" if part[-1] in engine.eos_ids else "read"
-        steps.append(Step(list(part), "", lp[at], h[at], pooled, stop, seconds * len(part) / len(owner)))  # type: ignore[arg-type]
+        scored = engine.tokens(part, *(x[at] for x in scores))
+        steps.append(Step(list(part), "", scored, pooled, stop, seconds * len(part) / len(owner)))  # type: ignore[arg-type]
     return steps

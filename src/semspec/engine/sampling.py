@@ -61,14 +61,15 @@ def verify(
     return int(pick(own, rest[None], torch.tensor([u[1]]))[0])
 
 
-def logprob_and_entropy(logits: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each token and entropy of its distribution, natural log, temperature 1.
+def score(logits: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probability of each token, entropy of its distribution, log-probability of the likeliest token.
 
-    logits `[rows, vocab]`, tokens `[rows]` -> two fp32 `[rows]`.
+    Natural log, temperature 1. logits `[rows, vocab]`, tokens `[rows]` -> three fp32 `[rows]`.
     """
-    logprobs, entropies = [], []
+    logprobs, entropies, tops = [], [], []
     for i in range(0, len(logits), _ROWS):
         logp = torch.log_softmax(logits[i : i + _ROWS].float(), dim=-1)
         logprobs.append(logp.gather(1, tokens[i : i + _ROWS, None])[:, 0])
         entropies.append(-(logp.exp() * logp).sum(dim=-1))
-    return torch.cat(logprobs), torch.cat(entropies)
+        tops.append(logp.amax(dim=-1))
+    return torch.cat(logprobs), torch.cat(entropies), torch.cat(tops)

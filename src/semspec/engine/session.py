@@ -16,7 +16,8 @@ import torch
 
 from semspec.engine.base import Proposal, Propose, Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
-from semspec.engine.sampling import draw, logprob_and_entropy, nucleus, pick, verify
+from semspec.engine.sampling import draw, nucleus, pick, score, verify
+from semspec.engine.statistics import NOTHING
 
 if TYPE_CHECKING:
     from semspec.engine.transformers import Pool, TransformersEngine
@@ -121,10 +122,10 @@ class TransformersSession:
         started = time.perf_counter()
         engine, start, self._read = self.engine, len(self.tokens) - len(ahead.tokens), None
         rng = np.random.default_rng((sampling.seed, start))
-        step = Step([], "", np.empty(0), np.empty(0), np.empty((0, engine.hidden_size)), "length")
+        step = Step([], "", NOTHING, np.empty((0, engine.hidden_size)), "length")
         step.offered = len(ahead.tokens)
         anchor = self.tokens[:start][-4:]
-        scores: list[tuple[torch.Tensor, torch.Tensor]] = []
+        scores: list[tuple[torch.Tensor, ...]] = []
         upcoming = self._pending if self._pending is not None else ahead.next_token(sampling, rng)
         self._pending = None
         while len(step.tokens) < max_tokens:
@@ -133,7 +134,7 @@ class TransformersSession:
             if step.tokens and not is_eos and step_ends(step.text, text[len(step.text) :]):
                 step.stop, self._pending = "step", upcoming
                 break
-            scores.append(logprob_and_entropy(ahead.rows[0][None], torch.tensor([upcoming], device=engine.device)))
+            scores.append(score(ahead.rows[0][None], torch.tensor([upcoming], device=engine.device)))
             step.tokens.append(upcoming)
             step.text = text
             if ahead.tokens and ahead.tokens[0] == upcoming:
@@ -159,8 +160,8 @@ class TransformersSession:
         self._logits = ahead.rows[0]
         self._mark()
         if scores:
-            lp, h = (torch.cat(part).cpu().numpy() for part in zip(*scores, strict=True))
-            step.logprobs, step.entropies = lp, h
+            joined = (torch.cat(part).cpu().numpy() for part in zip(*scores, strict=True))
+            step.scores = engine.tokens(step.tokens, *joined)
         if pool is not None:
             step.pooled = (pool.sums[:, 0, 0] / max(1, len(step.tokens))).cpu().numpy()
         step.seconds = time.perf_counter() - started
@@ -209,7 +210,7 @@ class TransformersSession:
         for end in ends:
             self._marks[start + int(end)] = logits[end - 1].clone()
         self._read = torch.cat([before[None], logits])
-        lp, h = logprob_and_entropy(self._read[:-1], torch.tensor(tokens, device=engine.device))
+        scores = [x.cpu().numpy() for x in score(self._read[:-1], torch.tensor(tokens, device=engine.device))]
         seconds = time.perf_counter() - started
         steps = []
         for i, (end, part, segment) in enumerate(zip(ends, parts, segments, strict=True)):
@@ -220,8 +221,7 @@ class TransformersSession:
                 Step(
                     part,
                     segment.text or engine.text_after(self.tokens[:start][-4:], part),
-                    lp[at].cpu().numpy(),
-                    h[at].cpu().numpy(),
+                    engine.tokens(part, *(x[at] for x in scores)),
                     pooled,
                     stop,  # type: ignore[arg-type]
                     seconds * len(part) / len(tokens),

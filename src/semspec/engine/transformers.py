@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,7 +23,10 @@ from semspec.engine.base import Sampling, Segment, Step, StepEnds
 from semspec.engine.cache import new_cache
 from semspec.engine.int8 import quantise
 from semspec.engine.session import TransformersSession
+from semspec.engine.statistics import Tokens
 from semspec.errors import UserError
+
+DIGITS = frozenset("0123456789")  # byte-level vocabularies use other characters that are digits to Unicode for bytes
 
 
 class Pool:
@@ -60,6 +64,9 @@ class TransformersEngine:
             raise UserError(f"model '{name}' names no end-of-sequence token; it can't be used for decoding")
         self.eos_id: int = own if own is not None else ids[0]
         self._special = frozenset(getattr(tokenizer, "all_special_ids", []))
+        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        self._numeric = np.array([not DIGITS.isdisjoint(piece or "") for piece in pieces], dtype=bool)
+        self._numeric[[i for i in self._special if i < len(pieces)]] = False
         vocab = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
         self.vocab_id = hashlib.sha256(vocab).hexdigest()[:16]
         self.prefixes: dict[tuple[int, ...], tuple[Any, torch.Tensor]] = {}  # see batch._prefix
@@ -113,6 +120,11 @@ class TransformersEngine:
         if not tokens:
             raise ValueError("an empty segment can't be read")
         return tokens
+
+    def tokens(self, ids: Sequence[int], logprob: np.ndarray, entropy: np.ndarray, top: np.ndarray) -> Tokens:
+        """The scores of a step's tokens, with the knowledge which of them hold a digit."""
+        at = np.asarray(ids, dtype=np.int64)
+        return Tokens(logprob, entropy, top, self._numeric[np.minimum(at, len(self._numeric) - 1)])
 
     # --- hidden states
 

@@ -42,7 +42,7 @@ class Data:
 
     role: str
     hidden: np.ndarray | None  # [n, chosen layers, hidden]
-    logprob: np.ndarray  # [n, 5]
+    logprob: np.ndarray  # [n, statistics]
     label: np.ndarray
     questions: np.ndarray
     draft: np.ndarray  # bool: written by the draft model

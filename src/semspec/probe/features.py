@@ -56,7 +56,7 @@ class Features:
     layers: the layers it reads (empty: hidden states are not used).
     center: `[len(layers), hidden]`. Without components `scale` is `[len(layers), hidden]` (multiplied); with
     components `projection` is `[len(layers), hidden, k]` and includes the standardisation.
-    logprob_center, logprob_scale: `[5]` (multiplied) or None when the token statistics are not used.
+    logprob_center, logprob_scale: `[statistics]` (multiplied) or None when the token statistics are not used.
     """
 
     layers: list[int]
@@ -97,7 +97,7 @@ class Features:
         return out
 
     def fold(self, coef: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """`coef` as weights on the centred raw reading: `[len(layers), hidden]` and `[5]`."""
+        """`coef` as weights on the centred raw reading: `[len(layers), hidden]` and `[statistics]`."""
         hidden, logprob = coef[: self.n_hidden], coef[self.n_hidden :]
         weight = None
         if self.projection is not None:
@@ -119,7 +119,7 @@ def fit(
 ) -> Features:
     """Fit standardisation and principal components on `rows` alone.
 
-    hidden: `[n, len(layers), hidden]`, already the chosen layers, or None; logprob: `[n, 5]` or None; rows:
+    hidden: `[n, len(layers), hidden]`, already the chosen layers, or None; logprob: `[n, statistics]` or None; rows:
     indices.
     """
     parts: dict[str, Any] = {}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 BETAS = (0.9, 0.95)  # the paper's
-# Ridge sees the hidden-state block with this total variance, whatever its width (the five standardised token statistics
-# have 5): one strength then suits 64 components and 40,000 raw inputs alike. With an equal say of 5, hidden states of a
+# Ridge sees the hidden-state block with this total variance, whatever its width (each standardised token statistic
+# has 1): one strength then suits 64 components and 40,000 raw inputs alike. With an equal say of 5, hidden states of a
 # few hundred rows drowned the statistics (docs/log.md).
 BLOCK_VARIANCE = 0.5
 ONE_THREAD_INPUTS = 2000

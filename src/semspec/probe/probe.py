@@ -20,7 +20,7 @@ from semspec.probe.calibration import Calibration
 from semspec.probe.features import Features
 from semspec.probe.novelty import Novelty
 
-FORMAT = 1
+FORMAT = 2
 BATCH = 256  # rows converted to fp32 at a time
 
 
@@ -47,7 +47,7 @@ class Probe:
 
         hidden: `[n, layers, hidden]`, the full reading or only `self.layers` (ignored when `layers` is
         empty);
-        logprob: `[n, 5]` in the order of `engine.base.LOGPROB_FEATURES` (ignored unless `uses_logprob`).
+        logprob: `[n, statistics]` in the order of `engine.statistics.STATISTICS` (ignored unless `uses_logprob`).
         """
         return self.calibration(self.raw(hidden, logprob))
 

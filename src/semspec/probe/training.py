@@ -15,6 +15,7 @@ import pandas as pd
 
 from semspec import files
 from semspec.config import Settings, Train
+from semspec.engine.statistics import table
 from semspec.errors import UserError
 from semspec.probe import evaluation, features
 from semspec.probe.conditions import conditions
@@ -30,7 +31,7 @@ def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, f
     """One role's reading of every sample, checked against samples.parquet."""
     path = root / "data" / "samples" / f"{role}.safetensors"
     tensors = files.read_safetensors(path)
-    hidden, logprob = tensors["hidden"], tensors["logprob"]
+    hidden, logprob = tensors["hidden"], table(tensors)
     if len(hidden) != len(samples) or len(logprob) != len(samples):
         rows = f"{len(hidden)} rows, samples.parquet {len(samples)}"
         raise UserError(f"{path} has {rows}; run `semspec stage sample` again")

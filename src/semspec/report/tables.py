@@ -167,6 +167,11 @@ TRUTH_NOTES = [
     ),
     ("Label noise", "Mean error of a count label of N samples, were every pair judged right."),
     ("Decision", "Mean acceptance, agreement on one uniform draw, and share of steps on the same side of one half."),
+    (
+        "Answers",
+        "Cost of an answer in passes of the target, one of the draft counted by its share of the weights. The oracle "
+        "is `semantic` with true probabilities.",
+    ),
 ]
 
 
@@ -187,6 +192,13 @@ def truth(data: Mapping[str, Any]) -> Table | None:
         title = RULES.get(name, "min(1, p/q) of the labels")
         text = f"mean {number(d['mean'])}, agreement {number(d['agreement'])}, same side {_percent(d['same_verdict'])}"
         rows.append([f"Decision by {title}", text])
+    end = data.get("end", {}).get("methods", {})
+    for name, m in end.items():
+        text = f"Pass@1 {_percent(m['pass_at_1'])}, {m['passes']:.1f} passes, speed-up {m['speedup']:.2f}x"
+        rows.append([f"Answers by {name}", text])
+    if {"oracle", "semantic"} <= set(end):
+        share = end["semantic"]["speedup"] / end["oracle"]["speedup"]
+        rows.append(["Share of the oracle's speed-up that the probes reach", _percent(share)])
     return Table("truth", "Against the truth", ["What", "Value"], rows, TRUTH_NOTES)
 
 

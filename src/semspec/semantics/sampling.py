@@ -18,6 +18,7 @@ import numpy as np
 
 from semspec import engine as engines
 from semspec.engine.base import Engine, Sampling, Segment, Step, never, segment
+from semspec.engine.statistics import pack
 from semspec.errors import UserError
 from semspec.files import read_json, read_parquet, read_safetensors, sha256, write_parquet, write_safetensors
 from semspec.text import Splitter
@@ -136,7 +137,7 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
 def _sample_shard(
     settings: Settings, models: dict[str, Engine], contexts: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, np.ndarray]]]:
-    """Rows and, per READER, `hidden` fp16 `[n, layers, hidden]` and `logprob` fp32 `[n, 5]` of one shard."""
+    """Rows and, per READER, `hidden` fp16 `[n, layers, hidden]` and the tokens' scores, of one shard."""
     n, splitter = settings.sample.n, Splitter(settings.text.split)
     prompts = {
         role: [prompt_of(m, c["question"], settings.text.system, list(c["steps"])) for c in contexts]
@@ -200,5 +201,5 @@ def _tensors(steps: list[Step]) -> dict[str, np.ndarray]:
     limit = float(np.finfo(np.float16).max)
     return {
         "hidden": hidden.clip(-limit, limit).astype(np.float16),
-        "logprob": np.stack([s.logprob_features for s in steps]),
+        **pack([s.scores for s in steps]),
     }

@@ -2,7 +2,7 @@
 
 It answers one question: which semantic probability has this step under that model? Input columns: `role`
 ("draft" or "target"), `hidden` (the pooled reading, layers * hidden size floats, layer by layer) and
-`logprob` (five floats, in the order of `semspec.engine.base.LOGPROB_FEATURES`). Output: one column,
+`logprob` (floats, in the order of `semspec.engine.statistics.STATISTICS`). Output: one column,
 `probability`. A server that runs whole answers reads the bundle among the model's artifacts instead.
 """
 

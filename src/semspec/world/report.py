@@ -1,10 +1,11 @@
 """Stage `truth`: how far labels, probes and decisions are from the truth, in the world where it can be computed.
 
-Writes data/truth.json, which is empty for problems of any other kind. Files in, files out.
+Writes data/truth.json and the true labels, which are empty for problems of any other kind. Files in, files out.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,24 @@ import pandas as pd
 
 from semspec import engine as engines
 from semspec.config import Settings
-from semspec.files import read_parquet, write_json
+from semspec.files import read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
+from semspec.problems import load
 from semspec.rules import ratio
+from semspec.semantics.labels import COLUMNS
 from semspec.semantics.sampling import ROLES
+from semspec.world.oracle import answers, gains, weights
 from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
 
 CONTINUATIONS = 400  # of each context and model; a share of .5 then has a standard error of .025
+ORACLE = 200  # the same, in the contexts that the oracle meets
 LABEL_SIZES = (5, 10, 20, 50)  # samples per context for which the label's own noise is stated
 
 
 def truth_stage(settings: Settings, root: Path) -> None:
     """Compare the project's labels, predictions and decisions with the truth."""
     if settings.contexts.dataset != "synthetic":
+        write_parquet(root / "data/true_labels.parquet", pd.DataFrame(columns=COLUMNS))
         write_json(root / "data/truth.json", {})
         return
     from tqdm import tqdm
@@ -34,16 +40,25 @@ def truth_stage(settings: Settings, root: Path) -> None:
     samples = read_parquet(root / "data/samples/samples.parquet")
     found = read_parquet(root / "data/labels.parquet")
     shares: dict[str, dict[str, Shares]] = {}
+    models = {role: engines.load(getattr(settings.models, role), settings.engine) for role in ROLES}
     with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
-        for role in ROLES:
-            model = engines.load(getattr(settings.models, role), settings.engine)
+        for role, model in models.items():
             model.observe([])
             shares[role] = true_probabilities(
                 model, contexts, CONTINUATIONS, settings, lambda done, total: bar.update(1)
             )
     true = true_labels(samples, contexts, shares)
+    write_parquet(root / "data/true_labels.parquet", true)
     predictions = read_parquet(root / "data/probes/predictions.parquet")
-    write_json(root / "data/truth.json", compare(true, found, predictions, shares, settings.seed))
+    out = compare(true, found, predictions, shares, settings.seed)
+    if settings.bench.dataset == "synthetic" and settings.bench.gamma == 1:
+        problems = load("synthetic", "test", settings.bench.limit, settings.seed)
+        with tqdm(total=len(problems), desc="oracle", unit="answer") as bar:
+            rows = answers(**models, problems=problems, n=ORACLE, settings=settings, progress=bar.update)
+        rows += map(json.loads, (root / "results/bench/graded.jsonl").read_text(encoding="utf-8").splitlines())
+        share = weights(models["draft"]) / weights(models["target"])
+        out["end"] = {"draft_pass": share, "continuations": ORACLE, "methods": gains(rows, share)}
+    write_json(root / "data/truth.json", out)
 
 
 def compare(

@@ -63,21 +63,25 @@ def true_probabilities(
     the random numbers are others. A share p has a standard error of sqrt(p (1 - p) / n). `progress(done, total)` counts
     contexts.
     """
-    sampling, ends = Sampling(settings.sample.temperature, settings.sample.top_p), Splitter(settings.text.split).ends
     out: dict[str, Shares] = {}
     for row in contexts[["context_id", "question", "steps"]].itertuples(index=False):
-        steps = list(row.steps)
-        prompt = prompt_of(engine, row.question, settings.text.system, steps)
-        count: Counter[Hashable] = Counter()
-        for start in range(0, n, ROWS):
-            seed = seed_of(settings.seed, "truth", row.context_id, start)
-            rows = min(ROWS, n - start)
-            (written,) = engine.sample_many([prompt], rows, ends, sampling, settings.text.max_step_tokens, [seed])
-            count.update(meaning(row.question, steps, step.text) for step in written)
-        out[row.context_id] = {said: c / n for said, c in count.most_common()}
+        out[row.context_id] = shares(engine, row.question, list(row.steps), n, settings)
         if progress is not None:
             progress(len(out), len(contexts))
     return out
+
+
+def shares(engine: Engine, question: str, steps: Sequence[str], n: int, settings: Settings) -> Shares:
+    """{meaning: share} of `n` next steps by one model, after `steps` of an answer to `question`."""
+    sampling, ends = Sampling(settings.sample.temperature, settings.sample.top_p), Splitter(settings.text.split).ends
+    prompt = prompt_of(engine, question, settings.text.system, list(steps))
+    count: Counter[Hashable] = Counter()
+    for start in range(0, n, ROWS):
+        seed = seed_of(settings.seed, "truth", question, list(steps), start)
+        rows = min(ROWS, n - start)
+        (written,) = engine.sample_many([prompt], rows, ends, sampling, settings.text.max_step_tokens, [seed])
+        count.update(meaning(question, steps, step.text) for step in written)
+    return {said: c / n for said, c in count.most_common()}
 
 
 def true_labels(
