@@ -89,6 +89,9 @@ class Cluster(Strict):
     entailment: Literal["cosine", "nli"] = Field("cosine", description="The model behind the mathematics gate.")
     nli_model: str = Field("microsoft/deberta-xlarge-mnli", description="Hub id or folder, for `entailment: nli`.")
     threshold: float = Field(0.6, ge=0, le=1, description="Cosine, or entailment probability, that counts as same.")
+    calculated: float = Field(
+        0.4, ge=0, le=1, description="The same, where the gate found the same mathematics and a step has an equation."
+    )
     gate: bool = Field(True, description="The mathematics gate in front of the model.")
     context: bool = Field(False, description="Put the context in front of both steps (the paper does).")
 

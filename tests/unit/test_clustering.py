@@ -81,6 +81,20 @@ def test_cascade(pair: tuple[str, str], score: float, expected: bool, asked: int
     assert len(model.asked) == asked
 
 
+def test_steps_that_calculate_need_less_of_the_model() -> None:
+    """Where the gate finds the same mathematics and an equation, the lower threshold holds; else the other one."""
+    cascade = Cascade(True, Scores(0.5), 0.6, calculated=0.4)
+    pairs = [("5 + 3 = 8", "Adding 3 gives 8"), ("There are 8 apples.", "8 pears."), ("We begin.", "Let us start.")]
+    assert cascade.same("", pairs) == [True, False, False]
+
+
+def test_final_answers_need_no_model() -> None:
+    """Two boxed results are compared by value alone."""
+    model = Scores(0.0)
+    pairs = [("The answer is \\boxed{8}.", "\\boxed{8.0} apples"), ("\\boxed{8}", "\\boxed{9}")]
+    assert Cascade(True, model, 0.6).same("", pairs) == [True, False] and not model.asked
+
+
 def test_cascade_without_gate_or_model() -> None:
     """Without the gate the model judges numbers too; without a model the gate decides alone."""
     pair = ("5 + 3 = 8", "5 + 3 = 9")

@@ -8,10 +8,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from semspec.semantics.gate import claims, verdict
+from semspec.semantics.gate import answer, calculates, claims, same_answer, verdict
 from semspec.semantics.normalise import normalise
 
 PAIRS = [
+    ("15% of 200 = 30", "0.15 * 200 = 30", "same"),
+    ("2^3 = 8", "2 * 2 * 2 = 8", "same"),
+    ("2^3 = 8", "2 * 3 = 6", "different"),
+    # what a step says is reached counts, beside its equation; a false equation is repeated or it is another claim
+    ("So we have 16, as 21 - 5 = 16.", "21 - 5 = 16", "same"),
+    ("So we have 14, as 21 - 5 = 16.", "21 - 5 = 16", "different"),
+    ("Adding 6 gives 21.", "Now we have 18, as 15 + 6 = 21.", "different"),
+    ("We have 3 + 4 = 7 apples.", "3 + 4 = 7", "same"),
+    ("29 - 5 = 24 and 24 - 1 = 23", "29 - 5 = 23", "different"),
+    ("29 - 5 = 23", "29 - 5 = 23, so we have 23", "same"),
+    ("10 / 3 = 3.33", "3.33 = 10 / 3", "same"),
     ("5 + 3 = 8", "3 + 5 = 8", "same"),
     ("5 + 3 = 8", "5 + 3 = 9", "different"),
     ("5 + 3 = 8", "5 - 3 = 2", "different"),
@@ -153,3 +164,25 @@ def test_long_junk_is_cheap(junk: str) -> None:
     start = time.process_time()
     assert verdict(junk, junk + " 7") in ("same", "different", "unknown")
     assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("The answer is \\boxed{12}.", "Thus $\\boxed{12.0}$ dollars in all.", True),
+        ("\\boxed{12}", "\\boxed{13}", False),
+        ("\\boxed{\\frac{1}{2}}", "So we get \\boxed{0.5}", True),
+        ("\\boxed{x + 1}", "\\boxed{x+1}", True),
+        ("\\boxed{12}", "The answer is 12.", None),
+        ("\\boxed{12", "\\boxed{12}", None),
+    ],
+)
+def test_final_answers_are_compared_by_value(first, second, same):
+    """Whatever words stand around them."""
+    assert same_answer(first, second) is same
+
+
+def test_an_answer_may_hold_braces():
+    """The last box counts, whole."""
+    assert answer("\\boxed{1} or \\boxed{\\frac{1}{2}}") == "\\frac{1}{2}"
+    assert calculates("3 + 4 = 7") and not calculates("There are 7 apples.")

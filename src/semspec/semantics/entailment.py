@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from semspec.errors import UserError
-from semspec.semantics.gate import verdict
+from semspec.semantics.gate import calculates, same_answer, verdict
 from semspec.semantics.normalise import normalise
 
 if TYPE_CHECKING:
@@ -42,14 +42,24 @@ class PairModel(Protocol):
 
 
 class Cascade:
-    """Identical -> same; gate "different" -> different; otherwise the model's score against `threshold`.
+    """Identical -> same; two final answers -> by value; gate "different" -> different; else the model's score
+    against `threshold`.
 
-    Without a model the gate decides alone, and "unknown" counts as different. Decisions are kept by a hash of
-    what they depend on, for as long as the object lives.
+    Where the gate says "same" and one of the steps calculates, the model has little to add and its score is held
+    against the lower `calculated`. Without a model the gate decides alone, and "unknown" counts as different. Decisions
+    are kept by a hash of what they depend on, for as long as the object lives.
     """
 
-    def __init__(self, gate: bool, model: PairModel | None, threshold: float, use_context: bool = False) -> None:
+    def __init__(
+        self,
+        gate: bool,
+        model: PairModel | None,
+        threshold: float,
+        use_context: bool = False,
+        calculated: float | None = None,
+    ) -> None:
         self.gate, self.model, self.threshold, self.use_context = gate, model, threshold, use_context
+        self.calculated = threshold if calculated is None else calculated
         self._decided: dict[bytes, bool] = {}
 
     def _key(self, context: str, pair: tuple[str, str]) -> bytes:
@@ -60,21 +70,28 @@ class Cascade:
         """One decision per pair; the order inside a pair does not matter."""
         keys = [self._key(context, pair) for pair in pairs]
         open_: dict[bytes, tuple[str, str]] = {}
+        asked: dict[bytes, float] = {}
         for key, (a, b) in zip(keys, pairs, strict=True):
             if key in self._decided or key in open_:
                 continue
             if normalise(a) == normalise(b):
                 self._decided[key] = True
                 continue
+            ends = same_answer(a, b) if self.gate else None
+            if ends is not None:
+                self._decided[key] = ends
+                continue
             found = verdict(a, b) if self.gate else "unknown"
             if found == "different" or self.model is None:
                 self._decided[key] = found == "same"
             else:
                 open_[key] = (min(a, b), max(a, b))
+                done = found == "same" and (calculates(a) or calculates(b))
+                asked[key] = self.calculated if done else self.threshold
         if open_ and self.model is not None:
             texts = [(self._text(context, a), self._text(context, b)) for a, b in open_.values()]
             scores = self.model.score(texts)
-            self._decided.update((k, s >= self.threshold) for k, s in zip(open_, scores, strict=True))
+            self._decided.update((k, s >= asked[k]) for k, s in zip(open_, scores, strict=True))
         return [self._decided[key] for key in keys]
 
     def _text(self, context: str, step: str) -> str:
@@ -236,4 +253,4 @@ def build(settings: Cluster, encoder_folder: Path | str | None = None, trust_rem
         if encoder_folder is None:
             raise UserError("cluster.entailment is cosine but no sentence encoder is there; run `semspec models pull`")
         model = CosineModel(encoder_folder, trust_remote_code=trust_remote_code)
-    return Cascade(settings.gate, model, settings.threshold, settings.context)
+    return Cascade(settings.gate, model, settings.threshold, settings.context, settings.calculated)

@@ -23,6 +23,7 @@ MAX_TOKENS = 200  # of one side of an equation
 _FUNCTIONS = frozenset(("sqrt", "sin", "cos", "tan", "log", "ln", "exp"))
 _GREEK = frozenset(("pi", "alpha", "beta", "gamma", "theta", "phi", "lambda", "mu", "sigma", "omega"))
 _UNITS = frozenset("gmlhskcft")
+_REACH = frozenset(("have", "get", "obtain", "reach", "at"))
 
 _REWRITES = [
     (re.compile(r"\bstep \d+\b"), " "),
@@ -30,6 +31,7 @@ _REWRITES = [
     (re.compile(r"(?<=[\d)%]) minus (?=[\d(])"), "-"),
     (re.compile(r"(?<=[\d)%]) (?:times|multiplied by) (?=[\d(])"), "*"),
     (re.compile(r"(?<=[\d)%]) divided by (?=[\d(])"), "/"),
+    (re.compile(r"(?<=%) of (?=[\d(])"), "*"),
     (re.compile(r"(?<=[-+*/])([\d.]+) (?:is|gives|makes|yields|leaves) (?=\d)"), r"\1="),
     (re.compile(r" (?:is equal to|equals|which is equal to) (?=[-\d(])"), "="),
     (re.compile(r"/ ?(?=[a-z]{2})(?!sqrt|pi\b|sin|cos|tan|log|ln)"), " "),  # 25/month: a unit, no division
@@ -89,6 +91,7 @@ class Chain:
     numbers: tuple[Item, ...]
     operators: frozenset[str]
     sound: bool  # all sides without variables have one value, up to rounding
+    false: bool  # two of them have different values
     variables: frozenset[str]
 
 
@@ -285,6 +288,18 @@ def numbers(tokens: list[Token]) -> list[Item]:
     return out
 
 
+def stated(tokens: list[Token]) -> list[Quantity]:
+    """Numbers that a step says are reached ("so we have 14"), outside any equation."""
+    out = []
+    for i, t in enumerate(tokens):
+        before = [w.text for w in tokens[max(0, i - 3) : i]]
+        after = tokens[i + 1].kind if i + 1 < len(tokens) else "stop"
+        reached = "we" in before[:-1] and before[-1] in _REACH
+        if t.quantity and reached and after not in ("op", "relation"):
+            out.append(t.quantity)
+    return out
+
+
 def equations(tokens: list[Token]) -> list[Chain]:
     """The equations of a step, left to right. Words inside an expression (units) are skipped; between two
     operands they end it.
@@ -350,6 +365,7 @@ def _chain(sides: list[list[Token]], relations: list[str]) -> Chain | None:
     flat = [t for s in sides for t in s]
     symbolic = [any(t.kind == "variable" for t in s) for s in sides]
     plain = [v for i, v in known if not symbolic[i]]
+    sound = len(plain) > 1 and all(abs(v - value) <= abs(value) / 100 for v in plain)
     operators = {t.text for s in sides for i, t in enumerate(s) if t.kind == "op" and i}
     return Chain(
         values=values,
@@ -358,6 +374,7 @@ def _chain(sides: list[list[Token]], relations: list[str]) -> Chain | None:
         result=Quantity(value, single.decimals if single else None),
         numbers=tuple(part for s in sides for item in numbers(s) for part in _parts(item, value)),
         operators=frozenset(operators),
-        sound=len(plain) > 1 and all(abs(v - value) <= abs(value) / 100 for v in plain),
+        sound=sound,
+        false=set(relations) == {"="} and len(plain) > 1 and not sound,
         variables=frozenset(t.text for t in flat if t.kind == "variable"),
     )

@@ -16,14 +16,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, tokenise
+from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, stated, tokenise
 from semspec.semantics.normalise import normalise
 
 Verdict = Literal["same", "different", "unknown"]
 
 MAX_CHARS = 20_000
+BOXED = "\\boxed{"
 
-_CLASS = {"+": "additive", "-": "additive", "*": "multiplicative", "/": "multiplicative", "^": "power"}
+_CLASS = {"+": "additive", "-": "additive", "*": "multiplicative", "/": "multiplicative", "^": "multiplicative"}
 _CARDINALS = {
     **dict(
         zip(
@@ -68,6 +69,7 @@ class Claims:
     equations: tuple[Chain, ...]
     operators: frozenset[str]
     percent: bool
+    stated: tuple[Quantity, ...]  # values that the step says are reached, beside its equations
 
     @property
     def empty(self) -> bool:
@@ -109,6 +111,7 @@ def claims(step: str) -> Claims:
         equations=tuple(chains),
         operators=frozenset(o for chain in chains for o in chain.operators),
         percent="%" in text or "percentage" in text,
+        stated=tuple(stated(tokens)),
     )
 
 
@@ -187,8 +190,44 @@ def _compatible(a: Claims, b: Claims) -> bool:
     )
 
 
+def _keeps(a: Claims, b: Claims) -> bool:
+    """Does `b` say what is peculiar in `a`: its false equations, and the values that it says are reached?"""
+    told = [sorted(v for v in e.values if v is not None) for e in b.equations]
+    false = (sorted(v for v in e.values if v is not None) for e in a.equations if e.false)
+    return all(f in told for f in false) and all(_has(b, q) for q in a.stated)
+
+
 def _nested(a: Set[str], b: Set[str]) -> bool:
     return a <= b or b <= a
+
+
+def answer(step: str) -> str | None:
+    """What the last \\boxed{} of `step` (raw text) holds; None without one."""
+    start = step.rfind(BOXED)
+    if start < 0:
+        return None
+    depth = 0
+    for i, c in enumerate(step[start:], start):
+        depth += (c == "{") - (c == "}")
+        if c == "}" and depth == 0:
+            return step[start + len(BOXED) : i]
+    return None
+
+
+def same_answer(first: str, second: str) -> bool | None:
+    """Do two steps that end the answer give the same one, by value? None where one of them gives none."""
+    a, b = answer(first), answer(second)
+    if a is None or b is None:
+        return None
+    x, y = claims(a), claims(b)
+    if len(x.numbers) == len(y.numbers) == 1 and not x.equations and not y.equations:
+        return bool(x.last and y.last and close(x.last, y.last))
+    return normalise(a) == normalise(b)
+
+
+def calculates(step: str) -> bool:
+    """Does `step` (raw text) hold an equation?"""
+    return bool(claims(step).equations)
 
 
 def verdict(first: str, second: str) -> Verdict:
@@ -204,7 +243,7 @@ def verdict(first: str, second: str) -> Verdict:
         agree = _has(without, with_.equations[-1].result)
     else:
         agree = bool(a.last and b.last and close(a.last, b.last)) or (_covered(a.numbers, b) and _covered(b.numbers, a))
-    if not agree:
+    if not agree or not _keeps(a, b) or not _keeps(b, a):
         return "different"
     needed = [[n for e in c.equations for n in e.numbers] if inside else c.numbers for c in (a, b)]
     return "same" if _covered(needed[0], b) or _covered(needed[1], a) else "different"
