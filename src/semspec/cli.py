@@ -141,6 +141,15 @@ def bench(args: argparse.Namespace) -> int:
     return 0
 
 
+def study(args: argparse.Namespace) -> int:
+    from semspec.study.command import run as measure
+
+    path = measure(args.name, config.load("."), Path("."))
+    print(path.read_text(encoding="utf-8"))
+    print(f"table {path}, picture {path.with_suffix('.png')}, figures {path.with_suffix('.json')}")
+    return 0
+
+
 def report(args: argparse.Namespace) -> int:
     from semspec.report import build
 
@@ -208,6 +217,9 @@ def parser() -> Parser:
     p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     settable(p)
+
+    p = verb("study", study, "what labels, predictors or more data are worth, measured on this project's samples")
+    p.add_argument("name", choices=("labels", "predictors", "scaling"))
 
     verb("report", report, "write results/report from what the stages have left")
     p = verb("doctor", doctor, "check this machine, the models and the project folder")

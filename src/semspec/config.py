@@ -106,6 +106,9 @@ class Train(Strict):
         "auto", description="Principal components; 0 = none; auto = when rows are few."
     )
     folds: int = Field(5, ge=2, le=50, description="Cross-validation folds, grouped by question.")
+    loss: Literal["squared", "binomial", "ordinal"] = Field(
+        "ordinal", description="Of `linear` and of the joint predictor; ordinal = above 0, .2, .5, .8?"
+    )
     ridge: float = Field(30.0, gt=0, lt=1e9, description="Ridge strength of `linear`.")
     hidden_sizes: tuple[PositiveInt, PositiveInt] = Field((512, 128), description="The two inner layers of `mlp`.")
     dropout: float = Field(0.1, ge=0, lt=1)

@@ -13,7 +13,7 @@ from semspec import files
 from semspec.config import Settings, validate
 from semspec.engine.statistics import Tokens, pack, statistics, table
 from semspec.errors import UserError
-from semspec.probe import Joint, Probe, network
+from semspec.probe import Joint, Probe, linear, network
 from semspec.probe.conditions import check
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
@@ -176,10 +176,11 @@ def test_component_counts() -> None:
 
 @pytest.mark.parametrize("pca", [0, 8])
 @pytest.mark.parametrize("kind", ["hidden", "logprob", "both"])
-def test_folded_linear_equals_the_pipeline(pca: int, kind: str) -> None:
+@pytest.mark.parametrize("loss", ["squared", "binomial", "ordinal"])
+def test_folded_linear_equals_the_pipeline(pca: int, kind: str, loss: linear.Loss) -> None:
     """One dot product on the raw reading gives what standardise, project and ridge give."""
     w = world()
-    s = settings(features=kind, pca=pca)
+    s = settings(features=kind, pca=pca, loss=loss)
     d = data_of(w)
     d.hidden = None if kind == "logprob" else d.hidden
     d.layers = [] if kind == "logprob" else d.layers
@@ -187,9 +188,10 @@ def test_folded_linear_equals_the_pipeline(pca: int, kind: str) -> None:
     rows = np.arange(len(w["label"]))
     f = fit(d.hidden, w["logprob"] if kind != "hidden" else None, rows, d.layers, pca, 0)
     x = f.transform(d.hidden, w["logprob"])
-    coef, intercept = network.fit_ridge(x, w["label"], s.train.ridge, network.block_weight(f.n_hidden, f.n_logprob))
+    coef, intercept = linear.fit(x, w["label"], s.train.ridge, linear.block_weight(f.n_hidden, f.n_logprob), loss)
     assert "projection" not in trained.probe.arrays
-    np.testing.assert_allclose(trained.probe.raw(d.hidden, w["logprob"]), x @ coef + intercept, atol=1e-4)
+    wanted = linear.link(x @ coef.T + intercept, loss)
+    np.testing.assert_allclose(trained.probe.raw(d.hidden, w["logprob"]), wanted, atol=1e-4)
 
 
 @pytest.mark.parametrize("predictor", ["linear", "mlp"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from semspec.config import Settings, Train
 from semspec.errors import UserError
-from semspec.probe import calibration, evaluation, features, network
+from semspec.probe import calibration, evaluation, features, linear, network
 from semspec.probe.probe import Probe, linear_arrays, mlp_arrays
 
 Predictor = Literal["linear", "mlp"]
@@ -67,7 +67,7 @@ def fit_features(data: Data, rows: np.ndarray, train: Train, seed: int) -> featu
 
 
 def _weight(fitted: features.Features) -> np.ndarray:
-    return network.block_weight(fitted.n_hidden, fitted.n_logprob)
+    return linear.block_weight(fitted.n_hidden, fitted.n_logprob)
 
 
 def _fit_mlp(x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: int, epochs: int | None) -> network.Fit:
@@ -156,8 +156,8 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         fitted = fit_features(data, rows, train, seed)
         x = fitted.transform(data.hidden, data.logprob)
         if "linear" in names:
-            coef, intercept = network.fit_ridge(x[rows], label, train.ridge, _weight(fitted))
-            raw["linear"][held] = x[held] @ coef + intercept
+            coef, intercept = linear.fit(x[rows], label, train.ridge, _weight(fitted), train.loss)
+            raw["linear"][held] = linear.link(x[held] @ coef.T + intercept, train.loss)
             tick()
         if "mlp" in names:
             fits.append(_fit_mlp(x, data, rows, train, seed + int(k), None))
@@ -181,7 +181,7 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
     epochs = max(1, int(np.median([f.best_epoch for f in fits]))) if fits else 0
     if predictor == "linear":
         x = fitted.transform(data.hidden, data.logprob)[rows]
-        arrays = linear_arrays(fitted, *network.fit_ridge(x, data.label[rows], train.ridge, _weight(fitted)))
+        arrays = linear_arrays(fitted, *linear.fit(x, data.label[rows], train.ridge, _weight(fitted), train.loss))
     else:
         x = fitted.transform(data.hidden, data.logprob)
         arrays = mlp_arrays(fitted, _fit_mlp(x, data, rows, train, seed, epochs).weights)
@@ -219,5 +219,6 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         arrays,
         final,
         shape | {"mlp_sizes": list(train.hidden_sizes), "ridge": train.ridge, "seed": seed},
+        train.loss,
     )
     return Trained(probe, metrics, {"probe": calibrated[predictor], **base})

@@ -97,13 +97,14 @@ class Features:
         return out
 
     def fold(self, coef: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """`coef` as weights on the centred raw reading: `[len(layers), hidden]` and `[statistics]`."""
-        hidden, logprob = coef[: self.n_hidden], coef[self.n_hidden :]
+        """`coef` `[k, n_hidden + n_logprob]` as weights on the centred raw reading: `[k, len(layers), hidden]` and
+        `[k, statistics]`."""
+        hidden, logprob = coef[:, : self.n_hidden], coef[:, self.n_hidden :]
         weight = None
         if self.projection is not None:
-            weight = (self.projection.astype(np.float64) @ hidden).astype(np.float32)
+            weight = np.stack([self.projection.astype(np.float64) @ row for row in hidden]).astype(np.float32)
         elif self.scale is not None:
-            weight = (hidden.reshape(self.scale.shape) * self.scale).astype(np.float32)
+            weight = (hidden.reshape(-1, *self.scale.shape) * self.scale).astype(np.float32)
         if self.logprob_scale is None:
             return weight, None
         return weight, (logprob * self.logprob_scale).astype(np.float32)

@@ -1,7 +1,7 @@
 """The decision itself, learned: min(1, p / q) of a drafted step, predicted from both models' views of it.
 
 The paper predicts p and q apart and divides; errors of two predictors do not cancel in a ratio, and each shrinks to its
-own mean. Here ridge regression reads both views at once and is fitted to the acceptance that the labels give, on the
+own mean. Here a linear predictor reads both views at once and is fitted to the acceptance that the labels give, on the
 draft's samples, which is what it will have to judge. Everything reported is out-of-fold. Works on arrays and folders;
 knows nothing of decoding.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from semspec import files
 from semspec.errors import UserError
-from semspec.probe import calibration, network
+from semspec.probe import calibration, linear
 from semspec.probe.calibration import Calibration
 from semspec.probe.probe import FORMAT, Probe, linear_arrays
 
@@ -46,8 +46,8 @@ class Joint:
 
     def predict(self, views: Mapping[str, tuple[np.ndarray | None, np.ndarray | None]]) -> np.ndarray:
         """Acceptance probability `[n]`, in (0, 1], of {role: (hidden, logprob)} as `Probe.predict` takes them."""
-        target, draft = (self.parts[role].raw(*views[role]) for role in ROLES)
-        return self.calibration(target + draft)
+        target, draft = (self.parts[role].scores(*views[role]) for role in ROLES)
+        return self.calibration(linear.link(target + draft, self.parts[ROLES[0]].loss))
 
     def save(self, folder: Path | str) -> None:
         """Write one folder for each part, and config.json."""
@@ -86,7 +86,8 @@ def train_joint(views: Mapping[str, Data], acceptance: np.ndarray, settings: Set
     for k in np.unique(fold):
         rows, held = np.flatnonzero(known & (fold != k)), fold == k
         parts = _fit(views, acceptance, rows, settings)
-        raw[held] = sum(part.raw(_rows(views[r].hidden, held), views[r].logprob[held]) for r, part in parts.items())
+        scores = [part.scores(_rows(views[r].hidden, held), views[r].logprob[held]) for r, part in parts.items()]
+        raw[held] = linear.link(np.sum(scores, axis=0), train.loss)
     predicted = cross_calibrate(raw, acceptance, fold, train.calibration, floor)
     rows = np.flatnonzero(known)
     final = calibration.fit(train.calibration, raw[rows], acceptance[rows], floor)
@@ -98,15 +99,15 @@ def _rows(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 
 
 def _fit(views: Mapping[str, Data], label: np.ndarray, rows: np.ndarray, settings: Settings) -> dict[str, Probe]:
-    """Ridge on the columns of both views, cut into one linear part for each; the intercept is the first one's."""
+    """Linear in the columns of both views, cut into one part for each; the intercepts are the first one's."""
     from semspec.probe.crossvalidation import fit_features
 
     train = settings.train
     fitted = {r: fit_features(views[r], rows, train, settings.seed) for r in ROLES}
     x = [f.transform(_rows(views[r].hidden, rows), views[r].logprob[rows]) for r, f in fitted.items()]
-    weight = np.concatenate([network.block_weight(f.n_hidden, f.n_logprob) for f in fitted.values()])
-    coef, intercept = network.fit_ridge(np.concatenate(x, axis=1), label[rows], train.ridge, weight)
-    coefs = np.split(coef, [x[0].shape[1]])
+    weight = np.concatenate([linear.block_weight(f.n_hidden, f.n_logprob) for f in fitted.values()])
+    coef, intercept = linear.fit(np.concatenate(x, axis=1), label[rows], train.ridge, weight, train.loss)
+    coefs = np.split(coef, [x[0].shape[1]], axis=1)
     config: dict[str, Any] = {"features": train.features, "n_rows": len(rows), "ridge": train.ridge}
     return {
         role: Probe(
@@ -115,9 +116,10 @@ def _fit(views: Mapping[str, Data], label: np.ndarray, rows: np.ndarray, setting
             views[role].layers,
             views[role].reading,
             train.features != "hidden",
-            linear_arrays(fitted[role], part, intercept if role == ROLES[0] else 0.0),
+            linear_arrays(fitted[role], part, intercept if role == ROLES[0] else 0 * intercept),
             _AS_IS,
             config,
+            train.loss,
         )
         for role, part in zip(ROLES, coefs, strict=True)
     }

@@ -1,8 +1,7 @@
-"""The two predictors: ridge regression, and the paper's three-layer feed-forward network (its section 4.2).
+"""The paper's three-layer feed-forward network (its section 4.2), from features `[n, d]` to a raw prediction `[n]`.
 
-Both map features `[n, d]` to a raw semantic probability `[n]`. They are trained here with scikit-learn and
-torch, and evaluated with numpy alone, so that a probe loads in no time. Knows nothing of roles, folds or
-calibration.
+Trained here with torch and evaluated with numpy alone, so that a probe loads in no time. Knows nothing of roles, folds
+or calibration.
 """
 
 from __future__ import annotations
@@ -14,24 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 BETAS = (0.9, 0.95)  # the paper's
-# Ridge sees the hidden-state block with this total variance, whatever its width (each standardised token statistic
-# has 1): one strength then suits 64 components and 40,000 raw inputs alike. With an equal say of 5, hidden states of a
-# few hundred rows drowned the statistics (docs/log.md).
-BLOCK_VARIANCE = 0.5
 ONE_THREAD_INPUTS = 2000
-
-
-def block_weight(n_hidden: int, n_logprob: int) -> np.ndarray:
-    """Factors `[n_hidden + n_logprob]` of one reading's columns, as ridge is to see them."""
-    return np.concatenate([np.full(n_hidden, np.sqrt(BLOCK_VARIANCE / max(n_hidden, 1))), np.ones(n_logprob)])
-
-
-def fit_ridge(x: np.ndarray, y: np.ndarray, strength: float, weight: np.ndarray) -> tuple[np.ndarray, float]:
-    """Coefficients `[d]` and intercept of ridge on the columns of `x` times `weight` (see `block_weight`)."""
-    from sklearn.linear_model import Ridge
-
-    model = Ridge(alpha=strength).fit(x * weight, y)
-    return model.coef_ * weight, float(model.intercept_)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The trained artefact: one model's probe, saved as safetensors and JSON, evaluated with numpy alone.
 
-A linear probe is stored folded: standardisation, principal components and ridge weights are one vector over
-the raw reading, so that a step costs one dot product. A network keeps its projection. No pickle, no
+A linear probe is stored folded: standardisation, principal components and weights are a few vectors over the raw
+reading, so that a step costs as many dot products. A network keeps its projection. No pickle, no
 scikit-learn, no torch.
 """
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from semspec import files
 from semspec.errors import UserError
-from semspec.probe import network
+from semspec.probe import linear, network
 from semspec.probe.calibration import Calibration
 from semspec.probe.features import Features
+from semspec.probe.linear import Loss
 from semspec.probe.novelty import Novelty
 
 FORMAT = 2
@@ -41,6 +42,7 @@ class Probe:
     arrays: dict[str, np.ndarray]
     calibration: Calibration
     config: dict[str, Any] = field(default_factory=dict)
+    loss: Loss = "squared"  # that a linear one was fitted by
 
     def predict(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
         """Calibrated semantic probability, fp64 `[n]` in (0, 1].
@@ -58,12 +60,17 @@ class Probe:
 
     def raw(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
         """The prediction before calibration, `[n]`."""
+        out = self.scores(hidden, logprob)
+        return out[:, 0] if self.predictor == "mlp" else linear.link(out, self.loss)
+
+    def scores(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
+        """What the prediction is made of, `[n, k]`: a linear one's scores before the link, a network's output."""
         chosen = self._chosen(hidden)
         if chosen is None or len(chosen) <= BATCH:
-            return self._raw(chosen, logprob)
+            return self._scores(chosen, logprob)
         return np.concatenate(
             [
-                self._raw(chosen[i : i + BATCH], logprob[i : i + BATCH] if logprob is not None else None)
+                self._scores(chosen[i : i + BATCH], logprob[i : i + BATCH] if logprob is not None else None)
                 for i in range(0, len(chosen), BATCH)
             ]
         )
@@ -82,17 +89,17 @@ class Probe:
             raise ValueError(f"the {self.role} probe needs {known}, not {hidden.shape[1]}")
         return hidden[:, self.layers]
 
-    def _raw(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
+    def _scores(self, hidden: np.ndarray | None, logprob: np.ndarray | None) -> np.ndarray:
         a = self.arrays
         if self.predictor == "mlp":
-            return network.forward(a, self._features().transform(hidden, logprob))
-        out = np.float64(a["bias"][0])
+            return network.forward(a, self._features().transform(hidden, logprob))[:, None]
+        out, k = a["bias"].astype(np.float64)[None], len(a["bias"])
         if hidden is not None:
             x = hidden.reshape(len(hidden), -1).astype(np.float32, copy=False)
-            out = out + (x - a["center"].reshape(-1)) @ a["weight"].reshape(-1)
+            out = out + (x - a["center"].reshape(-1)) @ a["weight"].reshape(k, -1).T
         if self.uses_logprob:
             assert logprob is not None
-            out = out + (np.asarray(logprob, np.float32) - a["logprob_center"]) @ a["logprob_weight"]
+            out = out + (np.asarray(logprob, np.float32) - a["logprob_center"]) @ a["logprob_weight"].reshape(k, -1).T
         return np.asarray(out, np.float64)
 
     def _features(self) -> Features:
@@ -110,6 +117,7 @@ class Probe:
             "reading": list(self.reading),
             "uses_logprob": self.uses_logprob,
             "calibration": self.calibration.to_json(),
+            "loss": self.loss,
         }
         files.write_safetensors(folder / "probe.safetensors", self.arrays)
         files.write_json(folder / "config.json", config)
@@ -130,13 +138,14 @@ class Probe:
             arrays=files.read_safetensors(folder / "probe.safetensors"),
             calibration=Calibration.from_json(config["calibration"]),
             config=config,
+            loss=config["loss"],
         )
 
 
-def linear_arrays(features: Features, coef: np.ndarray, intercept: float) -> dict[str, np.ndarray]:
-    """The folded tensors of a linear probe."""
+def linear_arrays(features: Features, coef: np.ndarray, intercept: np.ndarray) -> dict[str, np.ndarray]:
+    """The folded tensors of a linear probe, of coefficients `[k, d]` and intercepts `[k]`."""
     weight, logprob_weight = features.fold(coef)
-    arrays: dict[str, np.ndarray] = {"bias": np.array([intercept], dtype=np.float64)}
+    arrays: dict[str, np.ndarray] = {"bias": np.asarray(intercept, dtype=np.float64)}
     if weight is not None and features.center is not None:
         arrays |= {"center": features.center, "weight": weight}
     if logprob_weight is not None and features.logprob_center is not None:

@@ -48,7 +48,7 @@ def colour(name: str, place: int = 0) -> str:
     return COLOURS.get(name, _MORE[place % len(_MORE)])
 
 
-def _figure(width: float = 5.2, height: float = 3.7, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
+def blank(width: float = 5.2, height: float = 3.7, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -87,7 +87,7 @@ def inline(svg: str, name: str) -> str:
 
 def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Figure:
     """Pass@1 against latency, one point per method, with both 95% intervals."""
-    figure, ax = _figure()
+    figure, ax = blank()
     for place, name in enumerate(names):
         m = methods[name]
         x, y = m["latency_s"], 100 * m["pass_at_1"]
@@ -114,7 +114,7 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 def phases(seconds: Mapping[str, Mapping[str, float]], total: Mapping[str, float]) -> Figure:
     """Where a problem's time goes: mean seconds of each phase, one bar per method; `total` has the whole latency."""
     names = list(seconds)[::-1]
-    figure, ax = _figure(6.4, 1.0 + 0.42 * len(names))
+    figure, ax = blank(6.4, 1.0 + 0.42 * len(names))
     left = np.zeros(len(names))
     for i, (phase, title) in enumerate(PHASE_TITLES.items()):
         width = np.array([seconds[n][phase] for n in names])
@@ -130,7 +130,7 @@ def phases(seconds: Mapping[str, Mapping[str, float]], total: Mapping[str, float
 
 def reliability(true: np.ndarray, predicted: np.ndarray, role: str, bins: int = 8) -> Figure:
     """Mean label against mean prediction in equal-count bins ([n] each, in [0, 1])."""
-    figure, ax = _figure(4.4, 3.9)
+    figure, ax = blank(4.4, 3.9)
     ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle="--", label="perfect")
     parts = [p for p in np.array_split(np.argsort(predicted, kind="stable"), bins) if len(p)]
     x = [float(predicted[p].mean()) for p in parts]
@@ -148,7 +148,7 @@ def tradeoff(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], true_share: fl
 
     curves: {title: (share accepted, share never said)}; chance: what accepting at random gives.
     """
-    figure, ax = _figure(5.2, 3.9)
+    figure, ax = blank(5.2, 3.9)
     for place, (title, (share, unsaid)) in enumerate(curves.items()):
         ax.plot(100 * share, 100 * unsaid, color=_RULE_COLOURS[place % len(_RULE_COLOURS)], label=title)
     ax.axhline(100 * chance, color=INK, linewidth=1, linestyle="--", label="at random")
@@ -164,7 +164,7 @@ def training(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     from matplotlib.lines import Line2D
 
     roles = list(histories)
-    figure, axes = _figure(4.4, 3.4, columns=len(roles), sharey=True)
+    figure, axes = blank(4.4, 3.4, columns=len(roles), sharey=True)
     for ax, role in zip(np.atleast_1d(axes), roles, strict=True):
         for style, key in zip(("-", "--"), LOSSES, strict=True):
             points = [(i + 1, e[key]) for i, e in enumerate(histories[role]) if e.get(key) is not None]
@@ -181,7 +181,7 @@ def training(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
 
 def state_map(points: np.ndarray, values: np.ndarray, authors: Sequence[str], axis_name: str) -> Figure:
     """Map of hidden states ([n, 2]) coloured by semantic probability; the marker's shape says the author."""
-    figure, ax = _figure(5.2, 4.2)
+    figure, ax = blank(5.2, 4.2)
     authors_array = np.asarray(authors)
     scatter = None
     for marker, author in _AUTHOR_MARKERS:
@@ -216,7 +216,7 @@ def state_map(points: np.ndarray, values: np.ndarray, authors: Sequence[str], ax
 
 def ratios(ratio: np.ndarray, accepted: np.ndarray) -> Figure:
     """Distribution of p/q over drafted steps ([n]), by verdict; a ratio above 2 counts as 2."""
-    figure, ax = _figure()
+    figure, ax = blank()
     edges = np.linspace(0, 2, 21)
     groups = [np.clip(ratio[accepted], 0, 2), np.clip(ratio[~accepted], 0, 2)]
     labels = [f"accepted ({len(groups[0])})", f"rejected ({len(groups[1])})"]

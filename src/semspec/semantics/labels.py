@@ -9,7 +9,7 @@ or hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from semspec.errors import UserError
-from semspec.semantics.clustering import cluster
+from semspec.semantics.clustering import Same, cluster
 from semspec.semantics.entailment import Entailment
 
 MODELS = ("target", "draft")  # also the order of entry
@@ -36,6 +36,7 @@ def make_labels(
     entailment: Entailment,
     labels: Literal["cross", "own"] = "cross",
     progress: Callable[[int, int], None] | None = None,
+    grouping: Callable[[Sequence[str], Same], list[int]] = cluster,
 ) -> pd.DataFrame:
     """Labels of `samples`, one row each, in the same order.
 
@@ -43,6 +44,7 @@ def make_labels(
     has context_id, question, steps. `cluster` counts from 0 within a context (with own labels the draft's
     follow the target's). p_m = (samples of model m in the cluster) / (samples of model m in the context); NaN
     where model m was not clustered with the sample. `progress(done, total)` counts contexts.
+    grouping: texts and the decision for pairs -> cluster ids.
     """
     unknown = set(samples["context_id"]) - set(contexts["context_id"])
     if unknown:
@@ -64,7 +66,7 @@ def make_labels(
         for part in [pd.concat(ordered)] if labels == "cross" else ordered:
             if part.empty:
                 continue
-            found = np.array(cluster(list(part["text"]), partial(entailment.same, context)), dtype=np.int64)
+            found = np.array(grouping(list(part["text"]), partial(entailment.same, context)), dtype=np.int64)
             at, authors = part.index.to_numpy(), part["author"].to_numpy()
             ids[at] = found + first
             first += int(found.max()) + 1
