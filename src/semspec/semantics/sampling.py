@@ -106,7 +106,11 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
     size = settings.sample.contexts_per_shard
     count = -(-len(contexts) // size)
     parts = ("parquet", *(f"{role}.safetensors" for role in ROLES))
-    missing = [i for i in range(count) if not all((shards / f"{i:05d}.{p}").exists() for p in parts)]
+
+    def made(i: int) -> bool:
+        return all((shards / f"{i:05d}.{p}").exists() for p in parts)
+
+    missing = [i for i in range(count) if not made(i)]
     mine = range(part[0] - 1, count, part[1])
     todo = [i for i in missing if i in mine]
     if len(missing) < count:
@@ -117,6 +121,8 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
             for role in ROLES
         }
         for i in tqdm(todo, desc="sample", unit="shard", total=len(mine), initial=len(mine) - len(todo)):
+            if made(i):  # by another process, meanwhile
+                continue
             chosen = contexts.iloc[i * size : (i + 1) * size].to_dict("records")
             table, tensors = _sample_shard(settings, models, chosen)
             for role in ROLES:
