@@ -15,7 +15,7 @@ import numpy as np
 from semspec.errors import UserError
 
 DEFAULT_COMPONENTS = 64
-PCA_ROWS = 4096  # more rows add time and nothing to the leading components
+PCA_ROWS = 2048  # more rows add time and nothing to the leading components
 # fp16 keeps 11 bits: spread below this share of a dimension's mean is rounding, and must not be blown up to 1
 ROUNDING = 1e-3
 
