@@ -79,24 +79,32 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
-def _last_box(output: str) -> str | None:
-    """What the last complete \\boxed{...} holds; in one pass, however the braces are (un)balanced."""
-    found: str | None = None
+def boxes(output: str) -> list[tuple[int, int]]:
+    """(start, end) of what each complete \\boxed{...} holds, as they close; empty ones don't count.
+
+    In one pass, however the braces are (un)balanced. Without any, the last \\boxed with no braces.
+    """
+    found: list[tuple[int, int]] = []
     open_braces: list[int] = []  # where a box's content starts, or -1 for another brace
     for match in _BRACES.finditer(output):
         token = match.group()
         if token == "}":
             start = open_braces.pop() if open_braces else -1
-            if start >= 0 and output[start : match.start()].strip():
-                found = output[start : match.start()].strip()
+            if start >= 0 and not output[start : match.start()].isspace() and start < match.start():
+                found.append((start, match.start()))
         elif token == "{":
             open_braces.append(-1)
         elif token.endswith("{") and len(token) > 2:
             open_braces.append(match.end())
-    if found is None:
-        bare = _last(_BARE_BOX, output)
-        found = bare.group(1) if bare else None
-    return None if found is None else re.sub(r"\\(?:boxed|fbox)\b\s*", "", found)
+    bare = None if found else _last(_BARE_BOX, output)
+    return found if bare is None else [bare.span(1)]
+
+
+def _last_box(output: str) -> str | None:
+    """What the last box holds."""
+    for start, end in boxes(output)[-1:]:
+        return re.sub(r"\\(?:boxed|fbox)\b\s*", "", output[start:end].strip())
+    return None
 
 
 def _statement(rest: str) -> str | None:
