@@ -209,8 +209,11 @@ def parser() -> Parser:
 
     p = verb("bench", bench, "compare methods on a problem set; writes results.jsonl and summary.json")
     p.add_argument("--methods", help="comma-separated, such as target,draft,semantic")
-    p.add_argument("--dataset", help="gsm_symbolic, gsm8k, math500, or FILE.jsonl (id, question, answer a line)")
-    p.add_argument("--data-dir", help="read gsm8k / math500 from this folder instead of the hub")
+    p.add_argument(
+        "--dataset",
+        help="gsm_symbolic, gsm8k, math500, aime24, amc23, gpqa_diamond, or FILE.jsonl (id, question, answer a line)",
+    )
+    p.add_argument("--data-dir", help="read the published sets from this folder instead of the hub")
     p.add_argument("--limit", type=int, help="number of problems")
     p.add_argument("--repeats", type=int, help="answers of each method to each problem")
     p.add_argument("--seed", type=int)

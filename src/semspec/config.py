@@ -66,7 +66,7 @@ class Text(Strict):
 class Contexts(Strict):
     """Which contexts the labels are made in (training questions only)."""
 
-    dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, math500, or a FILE.jsonl.")
+    dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, s1k, s1k:math, s1k:science, FILE.jsonl.")
     questions: int = Field(16, ge=2, le=1_000_000)
     per_question: int = Field(1, ge=1, le=64, description="Contexts drawn from each question's chain.")
     max_steps: int = Field(6, ge=0, le=1000, description="At most this many steps in front of a sample.")
@@ -156,7 +156,7 @@ class Baselines(Strict):
 class Bench(Strict):
     """The comparison."""
 
-    dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, math500, or a FILE.jsonl.")
+    dataset: str = Field("gsm_symbolic", description="A set's name (docs/bench.md), or a FILE.jsonl.")
     limit: int = Field(6, ge=1, le=1_000_000, description="Test problems.")
     repeats: int = Field(1, ge=1, le=1000, description="Answers to each problem, each with a seed of its own.")
     methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)

@@ -1,4 +1,4 @@
-"""Finding and comparing final answers: tables of tricky pairs, and the bound on time."""
+"""Finding and comparing final answers, letters included: tables of tricky pairs, and the bound on time."""
 
 import threading
 import time
@@ -6,6 +6,7 @@ import time
 import pytest
 
 from semspec.problems import grading
+from semspec.problems.choice import chosen, grade_choice
 from semspec.problems.grading import equivalent, final_answer, grade
 
 SAME = [
@@ -99,6 +100,172 @@ DIFFERENT = [
 ]
 
 
+OUTPUTS = [
+    (r"So it is \boxed{\frac{3}{4}}.", "0.75", True),
+    (r"So it is \boxed{\frac34}.", "3/4", True),
+    (r"\boxed{\frac{6}{8}}", r"\frac{3}{4}", True),
+    (r"\boxed{\frac{4}{3}}", r"\frac{3}{4}", False),
+    ("The answer is 3/4.", r"\frac{3}{4}", True),
+    (r"The answer is $2\frac{1}{2}$.", "2.5", True),
+    ("The answer is 2 1/2 hours.", "2.5", True),
+    (r"\boxed{\frac{21}{2}}", r"2\frac{1}{2}", False),
+    (r"\boxed{12 \text{ cm}}", "12", True),
+    (r"\boxed{12\,\mathrm{m/s}}", "12", True),
+    (r"\boxed{12 \text{ square inches}}", "12", True),
+    (r"\boxed{12~\text{km/h}}", "12", True),
+    ("The answer is 12 kg.", "12", True),
+    (r"\boxed{12}", r"12 \text{ cm}", True),
+    (r"\boxed{\$12.50}", "12.5", True),
+    (r"\boxed{12\text{ dozen}}", "12", False),
+    (r"\boxed{[1, 2)}", "[1,2)", True),
+    (r"\boxed{[1, 2]}", "[1,2)", False),
+    (r"\boxed{\left[\frac12, \infty\right)}", r"[0.5,\infty)", True),
+    (r"\boxed{(-\infty, 1] \cup [2, \infty)}", r"(-\infty,1]\cup[2,\infty)", True),
+    (r"\boxed{(-\infty, 1) \cup [2, \infty)}", r"(-\infty,1]\cup[2,\infty)", False),
+    (r"\boxed{x \in [1,2)}", "[1,2)", True),
+    (r"\boxed{(3, -4)}", "(3,-4)", True),
+    (r"\boxed{(x, y) = (3, -4)}", "(3,-4)", True),
+    (r"\boxed{(-4, 3)}", "(3,-4)", False),
+    (r"\boxed{\left(3, \tfrac{\pi}{2}\right)}", r"\left( 3, \frac{\pi}{2} \right)", True),
+    (r"\boxed{1, 2, 3}", "3,2,1", True),
+    (r"\boxed{1, 2}", "1,2,3", False),
+    (r"\boxed{x = 1 \text{ or } x = 2}", "1,2", True),
+    (r"\boxed{1 \text{ and } 2}", "1,2", True),
+    (r"\boxed{15\%}", "15", True),
+    (r"\boxed{15\%}", r"15\%", True),
+    (r"\boxed{0.15}", r"15\%", True),
+    (r"\boxed{1.5\%}", r"15\%", False),
+    ("The answer is 15 percent.", "15", True),
+    (r"\boxed{1,234,567}", "1234567", True),
+    (r"\boxed{1{,}234{,}567}", "1234567", True),
+    (r"\boxed{1\,234\,567}", "1234567", True),
+    (r"\boxed{1 234 567}", "1234567", True),
+    (r"\boxed{1,234}", "1,234", True),
+    (r"\boxed{1,234}", "1.234", False),
+    ("Total: 12,345 eggs", "12345", True),
+    (r"\boxed{\text{Friday}}", "Friday", True),
+    (r"\boxed{\textbf{friday}}", r"\text{Friday}", True),
+    (r"\boxed{\text{Monday}}", r"\text{Friday}", False),
+    (r"\boxed{\text{odd}}", r"\text{even}", False),
+    (r"\boxed{\text{Yes}}", "yes", True),
+    (r"\boxed{\text{(C)}}", "C", True),
+    ("There is no answer.", "5", False),
+    ("I don't know.", "0", False),
+    ("", "0", False),
+    (r"\boxed{}", "0", False),
+    (r"\boxed{\text{no answer}}", "5", False),
+    (r"First \boxed{5}, then \boxed{7}.", "7", True),
+    (r"First \boxed{5}, then \boxed{7}.", "5", False),
+    (r"\boxed{5} or \fbox{7}", "7", True),
+    (r"\boxed{x=\boxed{5}}", "5", True),
+    (r"\boxed{5} and then \boxed{7", "5", True),
+    (r"\boxed{7", "7", True),
+    (r"\boxed{\frac{1}{2}", "0.5", False),
+    (r"\boxed{\{1, 2\}", "1,2", False),
+    (r"}}} \boxed{5} {{{", "5", True),
+    ("\\boxed{" + "9" * 100_000 + "}", "9" * 100_000, True),
+    ("\\boxed{" + "9" * 100_000 + "}", "9" * 99_999, False),
+    ("\\boxed{" + "x+" * 50_000 + "1}", "1", False),
+    ("The answer is " + "y" * 100_000, "5", False),
+    ("1/" * 50_000, "7", False),
+    (r"\boxed{1.5 \times 10^{3}}", "1500", True),
+    (r"\boxed{1.5e3}", "1500", True),
+    (r"\boxed{10^{-3}}", "0.001", True),
+    (r"\boxed{\sqrt{50}}", r"5\sqrt{2}", True),
+    (r"\boxed{90^\circ}", "90", True),
+    (r"\boxed{90 \text{ degrees}}", r"90^\circ", True),
+    (r"\boxed{1001_2}", "1001_2", True),
+    (r"\boxed{1001_2}", "1001_3", False),
+    (r"\boxed{025}", "25", True),
+    (r"\boxed{n = 25}", "025", True),
+    (r"\boxed{\approx 3.14}", "3.14", True),
+    (r"\boxed{3.14159}", r"\pi", False),
+    (r"\boxed{5!}", "120", True),
+    (r"\boxed{-\infty}", r"\infty", False),
+    (r"\boxed{2x + 3}", "f(x) = 2x+3", True),
+    (r"\boxed{f(x) = 2x + 3}", "2x+3", True),
+    (r"**Final answer:** $\frac{1}{2}$", "0.5", True),
+    ("Final Answer: The final answer is $25$. I hope it is correct.", "25", True),
+    ("The answer is: \n\n$$25$$", "25", True),
+    ("The answer is\n25", "25", True),
+    ("Answer:\n\\[\n25\n\\]", "25", True),
+    ("The answer is -3.", "3", False),
+    ("the result is 7 - 12 = -5", "-5", True),
+    ("It takes 2 1/2 hours", "5/2", True),
+    ("The answer is 1.5e3.", "1500", True),
+    (r"\boxed{5e}", "5", False),
+    (r"\boxed{1001_{2}}", "1001_2", True),
+]
+OPTIONS = ["a decrease in pressure", "12", "iron oxide", "iron"]
+CHOSEN = [
+    (r"So \boxed{B}.", "B"),
+    (r"\boxed{\text{C}}", "C"),
+    (r"\boxed{\textbf{(D)}}", "D"),
+    (r"\boxed{(A)}", "A"),
+    (r"\boxed{b}", "B"),
+    (r"\boxed{B) 12}", "B"),
+    (r"\boxed{\text{Option C}}", "C"),
+    (r"\boxed{\text{C: iron oxide}}", "C"),
+    (r"\boxed{12}", "B"),
+    (r"\boxed{12.0}", "B"),
+    (r"\boxed{\text{iron}}", "D"),
+    (r"\boxed{\text{Iron Oxide}}", "C"),
+    (r"\boxed{13}", None),
+    (r"\boxed{E}", None),
+    (r"\boxed{A, C}", None),
+    (r"\boxed{A} is what I thought, but \boxed{C}", "C"),
+    (r"\boxed{B} then \boxed{C", "B"),
+    ("The answer is (C).", "C"),
+    ("The answer is C", "C"),
+    ("The correct answer is **D**.", "D"),
+    ("The correct answer is: **D) iron**", "D"),
+    ("the correct option is therefore B.", "B"),
+    ("The best answer is $\\boxed{A}$", "A"),
+    ("Answer: D", "D"),
+    ("**Answer:** D", "D"),
+    ("**Answer: (B)**", "B"),
+    ("ANSWER: c", "C"),
+    ("Final answer: option B", "B"),
+    ("#### C", "C"),
+    ("The answer is\n\nC) iron oxide", "C"),
+    ("The answer is $\\text{B}$.", "B"),
+    ("The answer is \\(\\mathrm{B}\\).", "B"),
+    ("The answer is a decrease in pressure.", "A"),
+    ("The answer is iron.", "D"),
+    ("The answer is iron oxide, which rusts.", "C"),
+    ("The answer is A. No, the answer is B.", "B"),
+    ("The answer is B, not A.", "B"),
+    ("The answer is A or C.", None),
+    ("The answer is A and C.", None),
+    ("The answer is not A. The answer is C.", "C"),
+    ("Answer: A because the others fail", "A"),
+    ("I think the answer is A.\nBut wait.\nSo \\boxed{D}", "D"),
+    ("\\boxed{A}. On reflection, the answer is D.", "D"),
+    ("**B**", "B"),
+    ("It must be **C)** since it rusts.", "C"),
+    ("I would go with option A", "A"),
+    ("Option A fits, whereas option B is wrong.", "A"),
+    ("Option B is incorrect. Option D fits. We rule out option C.", "D"),
+    ("B is the correct answer.", "B"),
+    ("(C) is correct.", "C"),
+    ("Therefore, D (iron) is the best answer.", "D"),
+    ("A is wrong.\nB is wrong.\n\nC", "C"),
+    ("It rusts.\n\n(C)", "C"),
+    ("It rusts.\n\n**C**.", "C"),
+    ("It rusts.\n\nC) iron oxide", "C"),
+    ("It rusts, so it is iron.", "D"),
+    ("It rusts, and what forms is iron oxide.", "C"),
+    ("Iron or 12, who knows.", None),
+    ("A good question. I have no idea.", None),
+    ("There is no answer.", None),
+    ("None of the options is right.", None),
+    ("", None),
+    ("A) a decrease in pressure\nB) 12\nC) iron oxide\nD) iron", None),
+    ("A) a decrease in pressure\nB) 12\nC) iron oxide\nD) iron\n\nAnswer with the letter of the right option.", None),
+    ("So 7 + 5 = 12", "B"),
+]
+
+
 @pytest.mark.parametrize(("answer", "gold"), SAME)
 def test_same(answer, gold):
     """Two ways to write one answer are the same."""
@@ -147,6 +314,19 @@ def test_final_answer(output, answer):
     assert final_answer(output) == answer
 
 
+@pytest.mark.parametrize(("output", "gold", "correct"), OUTPUTS)
+def test_whole_output(output, gold, correct):
+    """The verdict on an output as a model writes it: fractions, units, intervals, tuples, percent, boxes, none."""
+    assert grade(output, gold).correct is correct
+
+
+@pytest.mark.parametrize(("output", "letter"), CHOSEN)
+def test_chosen_letter(output, letter):
+    """Of the options, the one that is stated last: by its letter, or by words that fit no other."""
+    found = grade_choice(output, "C", OPTIONS)
+    assert found.answer == letter and found.correct == (letter == "C")
+
+
 @pytest.mark.parametrize(
     "output",
     [
@@ -168,6 +348,33 @@ def test_hostile_output_is_quick(output):
     start = time.perf_counter()
     assert not grade(output, r"\frac{x}{7}", timeout=0.5).correct
     assert time.perf_counter() - start < 30  # nearly all of it a start of the worker on a busy machine
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "\\boxed{" * 20_000,
+        "\\boxed{" * 10_000 + "}" * 10_000,
+        "{" * 50_000 + "}" * 100_000,
+        "\\boxed{" + "A" * 100_000 + "}",
+        "the answer is " * 8_000,
+        "the answer is " + "(" * 100_000,
+        "the answer is " + "\\text" * 20_000,
+        "option " * 15_000,
+        "*" * 100_000,
+        "A " * 50_000,
+        "A" + " " * 100_000 + "is",
+        "(A" * 50_000,
+        "_$\\" * 30_000,
+        "iron, 12 " * 12_000,
+        "\ud800 \\boxed{\ud800}",
+    ],
+)
+def test_hostile_choice_is_quick(output):
+    """No output keeps the choice grader for long, or makes it guess."""
+    start = time.perf_counter()
+    assert chosen(output, OPTIONS) is None
+    assert time.perf_counter() - start < 10
 
 
 def test_time_is_bounded_in_any_thread():

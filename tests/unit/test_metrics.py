@@ -163,6 +163,7 @@ class Problem:
     id: str
     question: str
     answer: str
+    kind: str = "math"
 
 
 @dataclass
@@ -253,6 +254,23 @@ def test_two_problems_of_one_id_are_refused(tmp_path: Path) -> None:
     """Metrics pair on the id, so an id that comes twice is the user's mistake, said before anything runs."""
     with pytest.raises(UserError, match="'a' comes twice"):
         runner.run(settings(), {"target": Echo("target")}, PROBLEMS[:1] * 2, tmp_path, grade=grade)
+
+
+def test_the_grader_follows_the_kind_of_the_problem(tmp_path: Path) -> None:
+    """A choice is graded by its letter or its words, and its row says in which order the options were shown."""
+    from semspec import problems
+
+    shown = ("iron", "one?")
+    chosen = [problems.Problem(i, i, "B", "math", "choice", shown, "BA") for i in ("Answer: B", "Answer: A", "One?")]
+    math = problems.Problem("m", "One is 1.0", "1")
+    runner.run(settings(), {"target": Echo("target")}, [*chosen, math], tmp_path)
+    rows = read_jsonl(tmp_path / "results.jsonl")
+    assert [(r["answer"], r["correct"], r.get("order")) for r in rows] == [
+        ("B", True, "BA"),
+        ("A", False, "BA"),
+        ("B", True, "BA"),
+        ("1.0", True, None),
+    ]
 
 
 def test_graded_rows_hold_no_time_and_no_nan(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from semspec.errors import UserError
 from semspec.problems import Problem, dataset_id, load, sets
+from semspec.problems.choice import chosen
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 GOOD = {"id": "a", "question": "1+1?", "answer": "2"}
@@ -102,6 +103,12 @@ def test_file_as_it_is(tmp_path):
         ([{"question": "\ud800", "answer": "2"}], "line 1 holds half of a surrogate pair"),
         ([""], "holds no problem"),
         (["\n\n"], "holds no problem"),
+        ([{**GOOD, "choices": {"A": "2"}}], "line 1: choices are 2 to 10 options"),
+        ([{**GOOD, "choices": "AB"}], "line 1: choices are 2 to 10 options"),
+        ([{**GOOD, "choices": ["2", 3]}], "line 1: an option is empty or not text"),
+        ([{**GOOD, "choices": ["1", "3"]}], "line 1: the answer '2' is none of the choices"),
+        ([{**GOOD, "choices": ["2", "2"]}], "line 1: the answer '2' is none of the choices"),
+        ([{**GOOD, "choices": ["2", "\ud800"]}], "line 1 holds half of a surrogate pair"),
     ],
 )
 def test_file_errors(tmp_path, rows, message):
@@ -152,13 +159,54 @@ def test_wrong_arguments():
         load("gsm_symbolic", "test", 0, 0)
 
 
-def test_math500_has_only_test(tmp_path):
-    """Training on MATH-500 is refused with what to use instead."""
-    with pytest.raises(UserError, match="use gsm8k, gsm_symbolic"):
-        load("math500", "train", 1, 0, tmp_path)
+@pytest.mark.parametrize("dataset", sets.TEST_ONLY)
+def test_sets_with_test_questions_only(tmp_path, dataset):
+    """Training on a benchmark's test questions is refused with what to use instead; s1K is for training alone."""
+    with pytest.raises(UserError, match=f"{dataset} has only test questions; for train use gsm8k, gsm_symbolic"):
+        load(dataset, "train", 1, 0, tmp_path)
+    with pytest.raises(UserError, match="s1k:math has only training questions"):
+        load("s1k:math", "test", 1, 0, tmp_path)
 
 
-@pytest.mark.parametrize("dataset", ["gsm8k", "math500"])
+CHOICE = {"id": "c", "question": "Which is a metal?", "choices": {"A": "wood", "B": "iron", "C": "glass", "D": "silk"}}
+
+
+def test_choices_are_shown_in_an_order_of_their_own(tmp_path):
+    """Options are shuffled by the seed and the id; the gold letter follows, and the order is kept."""
+    path = write(tmp_path, *({**CHOICE, "id": str(i), "answer": "B"} for i in range(40)))
+    problems = load(path, "test", 40, 3)
+    assert problems[:5] == load(path, "test", 5, 3) and dataset_id(problems) != dataset_id(load(path, "test", 40, 4))
+    assert {p.answer for p in problems} == set("ABCD") and len({p.order for p in problems}) > 10
+    for p in problems:
+        shown = dict(zip("ABCD", p.choices, strict=True))
+        assert p.kind == "choice" and shown[p.answer] == "iron" and p.order["ABCD".index(p.answer)] == "B"
+        assert [CHOICE["choices"][letter] for letter in p.order] == list(p.choices)
+        options = "\n".join(f"{letter}) {text}" for letter, text in shown.items())
+        assert p.question == f"Which is a metal?\n\n{options}\n\nAnswer with the letter of the right option."
+
+
+def test_choices_as_files_have_them(tmp_path):
+    """Keys of any name, lists, the option's text as the answer; options that name each other keep their order."""
+    rows = [
+        {"question": "a?", "choices": {"1": "x", "2": "y"}, "answer": 2},
+        {"question": "b?", "choices": ["x", "y"], "answer": "B"},
+        {"question": "c?", "choices": ["x ", "y"], "answer": "y"},
+        {"question": "d?", "choices": ["x", "y", "z", "All of the above"], "answer": "D"},
+        {"question": "e?", "choices": ["x", "y", "Both A and B"], "answer": "C"},
+        {"question": "f?", "choices": None, "answer": "4"},
+    ]
+    problems = load(write(tmp_path, *rows), "test", 9, 0)
+    gold = [p.choices["ABCD".index(p.answer)] if p.choices else p.answer for p in problems]
+    assert gold == ["y", "y", "y", "All of the above", "Both A and B", "4"]
+    assert [p.order for p in problems[3:]] == ["ABCD", "ABC", ""] and problems[5].kind == "math"
+
+
+def test_the_id_of_a_set_without_choices_stays():
+    """Fields that only multiple choice has leave the ids of recorded runs as they were."""
+    assert dataset_id([Problem("a", "1?", "1")])[:12] == "87b9363d4bf4"
+
+
+@pytest.mark.parametrize("dataset", ["gsm8k", "s1k", *sets.TEST_ONLY])
 def test_hub_out_of_reach(monkeypatch, dataset):
     """Without the hub, one line says how to go on with a file or a folder."""
     import huggingface_hub as hub
@@ -169,9 +217,27 @@ def test_hub_out_of_reach(monkeypatch, dataset):
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_, **__: None)
     monkeypatch.setattr(hub, "get_session", refuse)
     with pytest.raises(UserError) as error:
-        load(dataset, "test", 1, 0)
+        load(dataset, "train" if dataset == "s1k" else "test", 1, 0)
     assert "FILE.jsonl" in str(error.value) and "--data-dir DIR" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_gated_set(monkeypatch):
+    """A set whose terms must be accepted first says where, and how to log in."""
+    import huggingface_hub as hub
+    from httpx import Request, Response
+    from huggingface_hub.errors import GatedRepoError
+
+    response = Response(401, request=Request("GET", "https://huggingface.co"))
+
+    def refuse(*_, **__):
+        raise GatedRepoError("Access is restricted\nto people", response=response)
+
+    monkeypatch.setattr(hub, "try_to_load_from_cache", refuse)
+    with pytest.raises(UserError) as error:
+        load("gpqa_diamond", "test", 1, 0)
+    assert "accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa" in str(error.value)
+    assert "hf auth login" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_hub_formats(monkeypatch, tmp_path):
@@ -192,6 +258,55 @@ def test_hub_formats(monkeypatch, tmp_path):
     assert load("math500", "test", 9, 0) == [Problem("math500/test/a/1.json", "Q?", r"\frac{1}{2}")]
 
 
+def test_hub_formats_of_the_contests(monkeypatch, tmp_path):
+    """AIME's gold is in a box, AMC's may be a float; GPQA's columns become shuffled options, all of them text."""
+    import pandas as pd
+
+    def serve(rows, name):
+        table = pd.DataFrame(rows)
+        table.to_csv(tmp_path / name, index=False) if name.endswith("csv") else table.to_parquet(tmp_path / name)
+        monkeypatch.setattr(sets, "_hub_file", lambda *_: tmp_path / name)
+
+    serve([{"id": 60, "problem": "Q?", "solution": r"\boxed{025}", "url": "u"}], "aime.parquet")
+    assert load("aime24", "test", 9, 0) == [Problem("aime24/60", "Q?", "025")]
+    serve([{"id": 0, "question": "Q?", "answer": 27.0, "url": "u"}], "amc.parquet")
+    assert load("amc23", "test", 9, 0) == [Problem("amc23/0", "Q?", "27")]
+    wrong = {f"Incorrect Answer {i}": str(i) for i in (1, 2, 3)}
+    serve([{"Record ID": "rec1", "Question": "Q?\n", "Correct Answer": "None\n", **wrong}] * 2, "gpqa.csv")
+    (problem,) = load("gpqa_diamond", "test", 1, 5)
+    assert (problem.id, problem.kind, problem.domain) == ("gpqa_diamond/rec1", "choice", "science")
+    assert problem.choices["ABCD".index(problem.answer)] == "None" and sorted(problem.choices) == [
+        "1",
+        "2",
+        "3",
+        "None",
+    ]
+
+
+def test_s1k_from_the_hub(monkeypatch, tmp_path):
+    """Ids name the commit; questions without a short answer and those of MATH-500 are left out; domains are kept."""
+    import pandas as pd
+
+    twin = "Which?"
+    monkeypatch.setattr(sets, "S1K_IN_MATH500", {sets._letters_hash(twin)})
+    kinds = ["math", "science", "crossword"]
+    rows = [{"question": f"Q{i}?", "solution": str(i), "cot_type": kinds[i % 3]} for i in range(60)]
+    rows += [{"question": "P?", "solution": "Long. " * 40, "cot_type": "math"}]
+    rows += [{"question": "B?", "solution": "So\n" + r"\boxed{1} or \boxed{\frac{1}{2}}.", "cot_type": "math"}]
+    rows += [{"question": twin, "solution": "1", "cot_type": "math"}]
+    folder = tmp_path / "snapshots" / "0123456789abcdef" / "data"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_parquet(folder / "t.parquet")
+    monkeypatch.setattr(sets, "_hub_file", lambda *_: folder / "t.parquet")
+    parts = [{p.id: p for p in load("s1k", split, 99, 0)} for split in ("train", "validation")]
+    every = parts[0] | parts[1]
+    assert len(every) == len(parts[0]) + len(parts[1]) == 61 and parts[1]
+    assert every["s1k@0123456789ab/61"].answer == r"\frac{1}{2}"
+    assert every["s1k@0123456789ab/1"].domain == "science" and every["s1k@0123456789ab/2"].domain == "other"
+    assert {p.domain for p in load("s1k:math", "train", 99, 0)} == {"math"}
+    assert 10 < len(load("s1k:science", "train", 99, 0)) <= 20
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared data here")
 def test_data_dir():
     """A folder of files stands in for the hub; GSM8K's splits share no question."""
@@ -201,3 +316,29 @@ def test_data_dir():
     assert 600 < len(parts["validation"]) < 900
     assert not questions["train"] & questions["validation"] and not questions["train"] & questions["test"]
     assert len(load("math500", "test", 10_000, 0, SHARED)) == 500
+    assert [len(load(name, "test", 99, 0, SHARED)) for name in ("aime24", "amc23")] == [30, 40]
+    math500 = {sets._letters_hash(p.question) for p in load("math500", "test", 999, 0, SHARED)}
+    s1k = [p for split in ("train", "validation") for p in load("s1k", split, 999, 0, SHARED)]
+    assert len(s1k) == 683 and not {sets._letters_hash(p.question) for p in s1k} & math500
+    science = load("s1k:science", "train", 999, 0, SHARED)
+    assert science and {p.domain for p in science} == {"science"} and set(science) < set(s1k)
+
+
+def test_gpqa_from_a_folder(tmp_path):
+    """gpqa_diamond.jsonl in a folder is multiple choice about science."""
+    (tmp_path / "gpqa_diamond").mkdir()
+    write(tmp_path / "gpqa_diamond", {**CHOICE, "answer": "B"}, name="gpqa_diamond.jsonl")
+    (problem,) = load("gpqa_diamond", "test", 9, 0, tmp_path)
+    assert problem.domain == "science" and problem.choices["ABCD".index(problem.answer)] == "iron"
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data here")
+def test_real_choices_are_read_from_real_answers():
+    """The letter that each of ARC's 1,172 written rationales ends in is found; shuffled golds have no favourite."""
+    path = SHARED / "arc_challenge" / "test.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert all(chosen(r["trace"], list(r["choices"].values())) == r["trace_answer"] for r in rows)
+    problems = load(str(path), "test", 9999, 0)
+    assert len(problems) == 1172 and {p.kind for p in problems} == {"choice"}
+    assert all(p.choices["ABCDE".index(p.answer)] == r["answer_text"] for p, r in zip(problems, rows, strict=True))
+    assert min(sum(p.answer == letter for p in problems) for letter in "ABCD") > 250

@@ -84,6 +84,7 @@ def make_row(
             "output": answer.text,
             "answer": grade.answer,
             "gold": problem.answer,
+            **({"order": problem.order} if problem.kind == "choice" else {}),
             "correct": bool(grade.correct),
             "latency_s": answer.seconds,
             "phases": dict(answer.phases),
@@ -106,6 +107,17 @@ def make_row(
             "trace": [asdict(step) for step in answer.trace],
         }
     )
+
+
+def _graded(output: str, problem: Problem, grade: Grader | None) -> Any:
+    """The Grade of an output by `grade`, else by the grader of the problem's kind."""
+    from semspec import problems as package
+
+    if grade is not None:
+        return grade(output, problem.answer)
+    if problem.kind == "choice":
+        return package.grade_choice(output, problem.answer, problem.choices)
+    return package.grade(output, problem.answer)
 
 
 def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,16 +185,12 @@ def run(
     """Answer every problem with every method; write results.jsonl, graded.jsonl and summary.json into `out`.
 
     identity: anything else an answer depends on (a hash of the probes), so that a resumed run mixes nothing.
-    grade: (output, gold) -> Grade; `semspec.problems.grade` when absent.
+    grade: (output, gold) -> Grade; when absent, `semspec.problems.grade`, or `grade_choice` for kind "choice".
     provenance: more entries for the summary's provenance (dataset, its hash).
     Returns the summary. An error of a method is not caught: rows written so far are kept for the next run.
     """
     from semspec.provenance import collect
 
-    if grade is None:
-        from semspec import problems as package
-
-        grade = package.grade
     ids = [str(p.id) for p in problems]
     twice = sorted({i for i in ids if ids.count(i) > 1})
     if twice:
@@ -213,7 +221,7 @@ def run(
                     problem,
                     name,
                     answer,
-                    grade(answer.text, problem.answer),
+                    _graded(answer.text, problem, grade),
                     index=index,
                     repeat=repeat,
                     seed=seed,

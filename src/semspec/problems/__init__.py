@@ -3,7 +3,8 @@
 Knows data sets and answer formats; knows nothing of models, methods or how an answer came about.
 """
 
+from semspec.problems.choice import grade_choice
 from semspec.problems.grading import Grade, grade
 from semspec.problems.sets import DATASETS, Problem, dataset_id, load
 
-__all__ = ["DATASETS", "Grade", "Problem", "dataset_id", "grade", "load"]
+__all__ = ["DATASETS", "Grade", "Problem", "dataset_id", "grade", "grade_choice", "load"]

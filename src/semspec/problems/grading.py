@@ -57,8 +57,9 @@ _FORMULA = re.compile(
 )
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = r"(?<![\w.,)\]])-?\$?"  # "3-5" is a difference, "is -5" a negative number
-_LAST_NUMBER = re.compile(rf"(?:{_SIGNED})?(?:{_NUMBER})(?:/\d+)?(?:\\?%)?")
-_FIRST_NUMBER = re.compile(rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?(?:{_NUMBER})(?:/\d+)?(?:\s?\\?%)?)(?=[\s.,;:!)*$]|$)")
+_FRACTIONED = rf"(?:\d{{1,4}} (?=\d{{1,4}}/\d))?(?:{_NUMBER})(?:/\d+)?"  # 3, 1/2, 2 1/2
+_LAST_NUMBER = re.compile(rf"(?:{_SIGNED})?{_FRACTIONED}(?:\\?%)?")
+_FIRST_NUMBER = re.compile(rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?{_FRACTIONED}(?:\s?\\?%)?)(?=[\s,;:!)*$]|\.(?!\d)|$)")
 
 
 def final_answer(output: str) -> str | None:
@@ -79,24 +80,32 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
-def _last_box(output: str) -> str | None:
-    """What the last complete \\boxed{...} holds; in one pass, however the braces are (un)balanced."""
-    found: str | None = None
+def boxes(output: str) -> list[tuple[int, int]]:
+    """(start, end) of what each complete \\boxed{...} holds, as they close; empty ones don't count.
+
+    In one pass, however the braces are (un)balanced. Without any, the last \\boxed with no braces.
+    """
+    found: list[tuple[int, int]] = []
     open_braces: list[int] = []  # where a box's content starts, or -1 for another brace
     for match in _BRACES.finditer(output):
         token = match.group()
         if token == "}":
             start = open_braces.pop() if open_braces else -1
-            if start >= 0 and output[start : match.start()].strip():
-                found = output[start : match.start()].strip()
+            if start >= 0 and not output[start : match.start()].isspace() and start < match.start():
+                found.append((start, match.start()))
         elif token == "{":
             open_braces.append(-1)
         elif token.endswith("{") and len(token) > 2:
             open_braces.append(match.end())
-    if found is None:
-        bare = _last(_BARE_BOX, output)
-        found = bare.group(1) if bare else None
-    return None if found is None else re.sub(r"\\(?:boxed|fbox)\b\s*", "", found)
+    bare = None if found else _last(_BARE_BOX, output)
+    return found if bare is None else [bare.span(1)]
+
+
+def _last_box(output: str) -> str | None:
+    """What the last box holds."""
+    for start, end in boxes(output)[-1:]:
+        return re.sub(r"\\(?:boxed|fbox)\b\s*", "", output[start:end].strip())
+    return None
 
 
 def _statement(rest: str) -> str | None:
@@ -119,9 +128,10 @@ _PLAIN = re.compile(
     r"(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
     r"(?:(?P<whole>\d{1,40})?\s*\\frac\{(?P<up>-?\d{1,40})\}\{(?P<down>-?\d{1,40})\}"
     r"|(?:(?P<mixed>\d{1,40})\s+)?(?P<over>\d{1,40})\s*/\s*(?P<under>\d{1,40})"
-    r"|(?P<decimal>(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{0,40})?|\.\d{1,40}))"
+    r"|(?P<decimal>(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{0,40})?(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
     rf"\s*(?P<percent>%|percent\b)?\s*(?P<units>(?:{_UNIT}(?:\s+{_UNIT})*)?)"
 )
+_BASED = re.compile(r"([0-9A-Z]+) ?_ ?\{? ?(\d+) ?\}?")  # 1001_2: digits and their base
 _NO_UNIT = re.compile(r"\b(?:hundred|thousand|million|billion|dozen|or|and)\b|^[a-zA-Z]$", re.IGNORECASE)
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
 _COMMAND = r"(?<!\\)\\"  # the backslash of `\,`, not the second one of `\\,`
@@ -198,6 +208,9 @@ def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
     bare, bare_gold = _bare(answer), _bare(gold)
     if bare.replace(" ", "") == bare_gold.replace(" ", ""):
         return bool(bare_gold)
+    based, based_gold = _BASED.fullmatch(bare), _BASED.fullmatch(bare_gold)
+    if based and based_gold:  # math-verify drops the base
+        return based.groups() == based_gold.groups()
     number, number_gold = _plain(bare), _plain(bare_gold)
     if number is not None and number_gold is not None:
         return _same_number(number, number_gold)

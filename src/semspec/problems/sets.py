@@ -2,7 +2,7 @@
 
 Whatever the source, the same arguments give the same problems in the same order, and train, validation and
 test never share a question: in the generated sets and in GSM8K's training file, a question's own text decides
-which split it belongs to. Knows nothing of prompts, models or grading.
+which split it belongs to. Knows nothing of prompts, models or how an output is graded.
 """
 
 from __future__ import annotations
@@ -11,41 +11,61 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from semspec.errors import UserError
 from semspec.problems import language
+from semspec.problems.choice import LETTERS, question_text, shuffled
+from semspec.problems.grading import boxes, final_answer
 
 Split = Literal["train", "validation", "test"]
 SPLITS = ("train", "validation", "test")
-DATASETS = ("gsm_symbolic", "gsm8k", "math500", "synthetic")
-VALIDATION_SHARE = 0.1  # of GSM8K's training file
+VALIDATION_SHARE = 0.1  # of GSM8K's and s1K's training files
+S1K_DOMAINS = ("math", "science")
 GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
-MATH500 = ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be")
+S1K = ("simplescaling/s1K-1.1", None)  # no pinned revision: the ids of its problems name the commit in use
+# Sets with test questions only: repository, revision and file on the hub.
+TEST_ONLY = {
+    "math500": ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", "test.jsonl"),
+    "aime24": ("math-ai/aime24", "83a7f387baaa524a8bda0022eac0541582297103", "test-00000-of-00001.parquet"),
+    "amc23": ("math-ai/amc23", "80815d37005feb82cd7f8fbc6901d5d3eff43057", "test-00000-of-00001.parquet"),
+    "gpqa_diamond": ("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond.csv"),
+}
+DATASETS = ("gsm_symbolic", "gsm8k", *TEST_ONLY, "s1k", *(f"s1k:{d}" for d in S1K_DOMAINS), "synthetic")
+_GPQA_OPTIONS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+# SHA-256 (first 12 digits) of the letters and digits of s1K's questions that MATH-500 has too.
+S1K_IN_MATH500 = frozenset({"93915f4fdfc6", "338dfa70548e", "a9597142e19c"})
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A question and its gold answer. `kind` names how it is graded, `domain` what it is about."""
+    """A question and its gold answer. `kind` names how it is graded, `domain` what it is about.
+
+    Of kind "choice", the question ends with its options, `answer` is the letter of one, `choices` are their texts as
+    shown, and `order` where each of them stood in the source: "CAB" shows the third option first.
+    """
 
     id: str
     question: str
     answer: str
     domain: str = "math"
     kind: str = "math"
+    choices: tuple[str, ...] = ()
+    order: str = ""
 
 
 def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None) -> list[Problem]:
     """The first `limit` problems of a split; fewer when the set has no more.
 
-    dataset: `gsm_symbolic`, `synthetic` (see `semspec.world`), `gsm8k`, `math500`, or the path of a `.jsonl` file, used
-    as it is whatever the split. seed: only of the generated sets; the others keep their published order. data_dir: a
-    folder that holds `gsm8k/{train,test}.jsonl` and `math500/math500.jsonl`, read instead of the hub.
+    dataset: a name of `DATASETS`, or the path of a `.jsonl` file, used as it is whatever the split. seed: of the
+    generated sets, and of the order in which options are shown; else the published order is kept. data_dir: a folder
+    that holds `gsm8k/{train,test}.jsonl`, `s1k/s1k_questions.jsonl`, or `NAME/NAME.jsonl` for the sets of `TEST_ONLY`,
+    read instead of the hub.
     Raises `UserError` when the name is unknown or the problems cannot be had.
     """
     if split not in SPLITS:
@@ -53,7 +73,7 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
     if limit < 1:
         raise UserError(f"the number of problems is {limit}; ask for at least 1")
     if dataset.endswith(".jsonl"):
-        return read_problems(dataset)[:limit]
+        return read_problems(dataset, seed)[:limit]
     if dataset == "gsm_symbolic":
         return _gsm_symbolic(split, limit, seed)
     if dataset == "synthetic":
@@ -61,8 +81,10 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
     folder = Path(data_dir) if data_dir is not None else None
     if dataset == "gsm8k":
         return _gsm8k(split, limit, folder)
-    if dataset == "math500":
-        return _math500(split, limit, folder)
+    if dataset in TEST_ONLY:
+        return _test_only(dataset, split, limit, seed, folder)
+    if dataset.partition(":")[0] == "s1k" and dataset in DATASETS:
+        return _s1k(dataset, split, limit, folder)
     close = difflib.get_close_matches(dataset.lower(), DATASETS, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(DATASETS)} or a file that ends in .jsonl"
     raise UserError(f"unknown dataset '{dataset}'; {hint}")
@@ -70,7 +92,8 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
 
 def dataset_id(problems: Sequence[Problem]) -> str:
     """SHA-256 (hex) of the problems, order included: equal ids mean the same questions and gold answers."""
-    text = json.dumps([asdict(p) for p in problems], sort_keys=True, separators=(",", ":"))
+    rows = [{k: v for k, v in asdict(p).items() if v or k not in ("choices", "order")} for p in problems]
+    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -124,37 +147,110 @@ def _gsm8k(split: str, limit: int, folder: Path | None) -> list[Problem]:
     if folder is not None:
         problems = read_problems(folder / "gsm8k" / f"{part}.jsonl")
     else:
-        rows = _hub_parquet(*GSM8K, f"main/{part}-00000-of-00001.parquet", "gsm8k")
+        rows = _hub_rows(*GSM8K, f"main/{part}-00000-of-00001.parquet", "gsm8k")
         golds = (r["answer"].rpartition("####")[2].strip().replace(",", "") for r in rows)
         problems = [
             Problem(f"gsm8k/{part}/{i}", row["question"], gold)
             for i, (row, gold) in enumerate(zip(rows, golds, strict=True))
         ]
     if split != "test":
-        validation = split == "validation"
-        problems = [p for p in problems if (_place(p.question) < VALIDATION_SHARE) == validation]
+        problems = _part(problems, split)
     return problems[:limit]
 
 
-def _math500(split: str, limit: int, folder: Path | None) -> list[Problem]:
+def _part(problems: Iterable[Problem], split: str) -> list[Problem]:
+    """The training or the validation part of training questions, by their own words."""
+    return [p for p in problems if (_place(p.question) < VALIDATION_SHARE) == (split == "validation")]
+
+
+def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | None) -> list[Problem]:
     if split != "test":
-        raise UserError(f"math500 has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl")
+        raise UserError(f"{dataset} has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl")
     if folder is not None:
-        return read_problems(folder / "math500" / "math500.jsonl")[:limit]
-    path = _hub_file(*MATH500, "test.jsonl", "math500")
-    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
-    return [Problem(f"math500/{r['unique_id']}", r["problem"], r["answer"]) for r in islice(rows, limit)]
+        problems = read_problems(folder / dataset / f"{dataset}.jsonl", seed)[:limit]
+        return [replace(p, domain="science") for p in problems] if dataset == "gpqa_diamond" else problems
+    rows = _hub_rows(*TEST_ONLY[dataset], dataset)[:limit]
+    if dataset == "gpqa_diamond":
+        return [_gpqa(r, i, seed) for i, r in enumerate(rows)]
+    problems = []
+    for i, row in enumerate(rows):
+        key = row.get("unique_id", row.get("id", i))
+        question = row["problem"] if "problem" in row else row["question"]
+        answer = str(row["answer"] if "answer" in row else row["solution"]).strip()
+        if dataset != "math500":  # integers, perhaps as 27.0 or \\boxed{27}
+            answer = re.sub(r"\.0+$", "", final_answer(answer) or answer)
+        problems.append(Problem(f"{dataset}/{key}", question, answer))
+    return problems
 
 
-def _hub_parquet(repo: str, revision: str, name: str, dataset: str) -> list[dict[str, Any]]:
+def _gpqa(row: dict[str, Any], place: int, seed: int) -> Problem:
+    options = [row[name].strip() for name in _GPQA_OPTIONS]
+    name = f"gpqa_diamond/{row.get('Record ID') or place}"
+    return as_choice(Problem(name, row["Question"].strip(), "A", "science"), options, seed)
+
+
+def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Problem]:
+    """S1K (Muennighoff et al. 2025) without the questions that have no short answer or are in MATH-500.
+
+    A tenth is for validation, by `_place`. "s1k:math" and "s1k:science" are the questions of one domain.
+    """
+    if split == "test":
+        raise UserError(f"{dataset} has only training questions; for test use aime24, amc23, math500 or gpqa_diamond")
+    problems: list[Problem] = []
+    if folder is not None:
+        path = folder / "s1k" / "s1k_questions.jsonl"
+        rows = [(number, row) for number, row in _objects(path) if row.get("answer") is not None]
+        problems = [replace(_problem(row, path, n, 0), domain=_s1k_domain(row)) for n, row in rows]
+    else:
+        repo, revision = S1K
+        path = _hub_file(repo, revision, "data/train-00000-of-00001.parquet", "s1k")
+        commit = path.parent.parent.name[:12]  # the cache keeps a file as snapshots/COMMIT/data/FILE
+        for i, row in enumerate(_table(path)):
+            answer = _short_answer(str(row["solution"]))
+            if answer:
+                problems.append(Problem(f"s1k@{commit}/{i}", row["question"], answer, _s1k_domain(row)))
+    wanted = dataset.partition(":")[2]
+    kept = [p for p in problems if wanted in ("", p.domain) and _letters_hash(p.question) not in S1K_IN_MATH500]
+    return _part(kept, split)[:limit]
+
+
+def _s1k_domain(row: dict[str, Any]) -> str:
+    """Math, science or other: `cot_type` of the hub's file, else `domain` or `domain_guess`."""
+    named = str(row.get("cot_type") or row.get("domain") or row.get("domain_guess") or "math")
+    return {"math_or_other": "math", "crossword": "other"}.get(named, named)
+
+
+def _short_answer(solution: str) -> str | None:
+    """The last box of a solution, or all of it where it is short; None for proofs and explanations."""
+    for start, end in boxes(solution)[-1:]:
+        return solution[start:end].strip()
+    solution = solution.strip()
+    return solution if 0 < len(solution) <= 60 and "\n" not in solution else None
+
+
+def _letters_hash(question: str) -> str:
+    return hashlib.sha256(re.sub(r"[^a-z0-9]", "", question.lower()).encode()).hexdigest()[:12]
+
+
+def _hub_rows(repo: str, revision: str | None, name: str, dataset: str) -> list[dict[str, Any]]:
+    return _table(_hub_file(repo, revision, name, dataset))
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    """Rows of a published parquet, CSV or JSONL file; everything in a CSV is text."""
     import pandas as pd
 
-    return pd.read_parquet(_hub_file(repo, revision, name, dataset)).to_dict("records")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    if path.suffix == ".csv":
+        return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    return pd.read_parquet(path).to_dict("records")
 
 
-def _hub_file(repo: str, revision: str, name: str, dataset: str) -> Path:
-    """A file of a hub data set at a fixed revision: from the cache, else downloaded."""
+def _hub_file(repo: str, revision: str | None, name: str, dataset: str) -> Path:
+    """A file of a hub data set at a fixed revision (None: what `main` is): from the cache, else downloaded."""
     import huggingface_hub as hub
+    from huggingface_hub.errors import GatedRepoError
 
     try:
         cached = hub.try_to_load_from_cache(repo, name, revision=revision, repo_type="dataset")
@@ -163,6 +259,11 @@ def _hub_file(repo: str, revision: str, name: str, dataset: str) -> Path:
         # Ask once before the download, which tries an unreachable hub five times over half a minute.
         hub.get_session().head(hub.constants.ENDPOINT, timeout=10)
         return Path(hub.hf_hub_download(repo, name, revision=revision, repo_type="dataset"))
+    except GatedRepoError:
+        raise UserError(
+            f"{dataset} is gated: accept its terms at https://huggingface.co/datasets/{repo} and run `hf auth login`, "
+            f"or use --data-dir DIR with {dataset}/*.jsonl in it"
+        ) from None
     except Exception as e:
         raise UserError(
             f"{dataset} could not be fetched from {repo} on the hub ({type(e).__name__}); "
@@ -170,16 +271,18 @@ def _hub_file(repo: str, revision: str, name: str, dataset: str) -> Path:
         ) from None
 
 
-def read_problems(path: Path | str) -> list[Problem]:
-    """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain") a line.
+def read_problems(path: Path | str, seed: int = 0) -> list[Problem]:
+    """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain", "choices") a line.
 
-    A missing id becomes "FILENAME/LINE". `UserError` names the file and line of the first mistake.
+    "choices", {"A": ...} or a list, makes it multiple choice: the answer is one's key, letter or text, and they are
+    shown in an order that follows from `seed`. A missing id becomes "FILENAME/LINE". `UserError` names the file and
+    line of the first mistake.
     """
     path = Path(path)
     problems: list[Problem] = []
     lines: dict[str, int] = {}
     for number, value in _objects(path):
-        problem = _problem(value, path, number)
+        problem = _problem(value, path, number, seed)
         before = lines.setdefault(problem.id, number)
         if before != number:
             raise UserError(f"{path} line {number}: id '{problem.id}' is that of line {before}; ids must differ")
@@ -217,7 +320,7 @@ def _lines(path: Path) -> Iterable[str]:
     return text.split("\n")  # not splitlines: JSON text may hold U+2028 and its like
 
 
-def _problem(row: dict[str, Any], path: Path, number: int) -> Problem:
+def _problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Problem:
     where = f"{path} line {number}"
     for name in ("question", "answer"):
         if row.get(name) is None:
@@ -238,8 +341,40 @@ def _problem(row: dict[str, Any], path: Path, number: int) -> Problem:
         raise UserError(f"{where}: the id is empty or neither text nor a whole number; write it as a string")
     domain = row["domain"] if isinstance(row.get("domain"), str) and row["domain"] else "math"
     problem = Problem(str(key), question, answer, domain)
+    if row.get("choices") is not None:
+        problem = _with_choices(problem, row["choices"], where, seed)
     try:
-        "".join(asdict(problem).values()).encode("utf-8")
+        "".join((problem.id, problem.question, problem.answer, problem.domain)).encode("utf-8")
     except UnicodeEncodeError:
         raise UserError(f"{where} holds half of a surrogate pair; write the character itself") from None
     return problem
+
+
+def _with_choices(problem: Problem, choices: Any, where: str, seed: int) -> Problem:
+    """The multiple-choice problem of a file's row; its answer is a key or letter of `choices`, or one's text."""
+    keys = list(choices) if isinstance(choices, dict) else list(LETTERS)
+    options = list(choices.values()) if isinstance(choices, dict) else choices
+    if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
+        raise UserError(f'{where}: choices are 2 to {len(LETTERS)} options; write them as {{"A": ..., "B": ...}}')
+    if not all(isinstance(option, str) and option.strip() for option in options):
+        raise UserError(f"{where}: an option is empty or not text; write every option as a string")
+    options = [option.strip() for option in options]
+    for names in (keys[: len(options)], options):
+        if names.count(problem.answer) == 1:
+            answer = LETTERS[names.index(problem.answer)]
+            return as_choice(replace(problem, answer=answer), options, seed)
+    raise UserError(f"{where}: the answer '{problem.answer[:40]}' is none of the choices; write the letter of one")
+
+
+def as_choice(problem: Problem, options: Sequence[str], seed: int) -> Problem:
+    """A problem whose answer is a letter of `options`, with them shuffled and written under its question."""
+    order = shuffled(options, seed, problem.id)
+    shown = tuple(options[LETTERS.index(letter)] for letter in order)
+    return replace(
+        problem,
+        question=question_text(problem.question, shown),
+        answer=LETTERS[order.index(problem.answer)],
+        kind="choice",
+        choices=shown,
+        order=order,
+    )
