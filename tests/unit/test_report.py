@@ -15,6 +15,7 @@ from matplotlib import pyplot
 from rich.console import Console
 
 from semspec.bench.metrics import METRICS, pareto, summarize
+from semspec.cli import main
 from semspec.errors import UserError
 from semspec.files import read_json, write_json
 from semspec.report import figures, paper, problems, tables
@@ -266,6 +267,20 @@ def test_a_bench_folder_alone_gives_a_page_beside_it(tmp_path: Path) -> None:
     assert path == alone / "results/bench/report/index.html"
     assert "bench folder alone" in html and "Reliability" not in html and "2 problems;" in html
     assert "other-draft drafts for tiny-target" in html and "data math500" in html
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_report_of_a_folder_takes_its_own_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """--results reads the folder's params.yaml where there is one, and says when the run's settings are not known."""
+    seen = []
+    monkeypatch.setattr("semspec.report.build", lambda *given: seen.append(given) or Path("index.html"))
+    monkeypatch.setattr("semspec.config.load", lambda root: str(root))
+    if own:
+        (tmp_path / "params.yaml").write_text("", encoding="utf-8")
+    assert main(["report", "--results", str(tmp_path)]) == 0
+    assert seen == [(str(tmp_path) if own else ".", Path("."), tmp_path, own)]
 
 
 METHODS = {
