@@ -153,7 +153,12 @@ def study(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     from semspec.report import build
 
-    print(build(config.load("."), Path(".")))
+    if args.results is None:
+        print(build(config.load("."), Path(".")))
+        return 0
+    results = Path(args.results)
+    recorded = (results / "params.yaml").exists()
+    print(build(config.load(results if recorded else "."), Path("."), results, recorded))
     return 0
 
 
@@ -224,7 +229,10 @@ def parser() -> Parser:
     p = verb("study", study, "what labels, predictors or more data are worth, measured on this project's samples")
     p.add_argument("name", choices=("labels", "predictors", "scaling"))
 
-    verb("report", report, "write results/report from what the stages have left")
+    p = verb("report", report, "write results/report from what the stages have left")
+    p.add_argument(
+        "--results", help="a folder with results.jsonl and summary.json of any bench: write its report/ instead"
+    )
     p = verb("doctor", doctor, "check this machine, the models and the project folder")
     p.add_argument("--json", action="store_true")
     return top

@@ -14,9 +14,11 @@ import pytest
 from matplotlib import pyplot
 from rich.console import Console
 
-from semspec.bench.metrics import METRICS, summarize
+from semspec.bench.metrics import METRICS, pareto, summarize
+from semspec.cli import main
 from semspec.errors import UserError
-from semspec.report import figures, tables
+from semspec.files import read_json, write_json
+from semspec.report import figures, paper, problems, tables
 from semspec.report.page import build, headline, worked_problem
 
 
@@ -48,10 +50,21 @@ def page(root: Path, results=None, metrics=None, contexts: int = 1) -> str:
 
 
 def test_the_page_stands_alone_and_is_well_formed(drawn: Path) -> None:
-    """No address outside the file is fetched, no script runs, ids are unique, and every element is closed."""
-    html = (drawn / "results/report/index.html").read_text(encoding="utf-8")
+    """No address outside the report is named, no script runs, ids are unique, and every element is closed."""
+    out = drawn / "results/report"
+    pages = sorted((out / "problems").iterdir())
+    assert len(pages) == 12
+    check_page(out / "index.html", links=12)
+    check_page(pages[0], links=2)
+
+
+def check_page(path: Path, links: int) -> None:
+    """`links` links lead to other pages, all of which are there; nothing else is fetched."""
+    html = path.read_text(encoding="utf-8")
     assert "<script" not in html and "<link" not in html and "@import" not in html
-    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', html)
+    assert not re.findall(r'src="', html)
+    away = re.findall(r'href="(?!#|data:)([^"]*)"', html)
+    assert len(away) == links and all((path.parent / target).is_file() for target in away)
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids))
     assert not set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) - set(ids)
@@ -77,6 +90,7 @@ def test_tables_and_figures_are_written_beside_the_page(drawn: Path) -> None:
     """Every table is there as Markdown and CSV, every figure as SVG and PNG."""
     out = drawn / "results/report"
     names = {"results", "provenance", "probe_draft", "probe_target", "decision"}
+    names |= {f"paper_{name}" for name in ("table1", "table2", "table3", "table4", "figure4", "figure5")}
     assert {p.name for p in (out / "tables").iterdir()} == {n + s for n in names for s in (".md", ".csv")}
     shapes = {
         "quality_speed",
@@ -87,6 +101,7 @@ def test_tables_and_figures_are_written_beside_the_page(drawn: Path) -> None:
         "training",
         "hidden_states",
         "ratios",
+        "paper_figure3",
     }
     assert {p.name for p in (out / "figures").iterdir()} == {n + s for n in shapes for s in (".svg", ".png")}
 
@@ -99,7 +114,10 @@ def test_text_of_models_and_problems_is_escaped(tmp_path: Path) -> None:
     row = fake.row(0, "semantic", trace=[step], question=evil, answer=evil, gold=evil, id=evil)
     html = page(tmp_path, [fake.row(0, "target", id=evil, trace=[]), row])
     assert "<script" not in html and "<img" not in html
-    assert html.count("&lt;script&gt;") == 6
+    assert html.count("&lt;script&gt;") == 7
+    (path,) = (tmp_path / "results/report/problems").iterdir()
+    inner = path.read_text(encoding="utf-8")
+    assert "<script" not in inner and "<img" not in inner and inner.count("&lt;script&gt;") == 6
 
 
 @pytest.mark.parametrize("failing", [[], ["draft"], ["target"], ["decision"], ["draft", "target", "decision"]])
@@ -177,7 +195,7 @@ def test_equal_inputs_give_equal_bytes(drawn: Path, tmp_path: Path) -> None:
     """Two builds of the same project agree in every file."""
     page(tmp_path, metrics=fake.probe_metrics())
     one, two = ({p.name: p.read_bytes() for p in (r / "results/report").rglob("*.*")} for r in (drawn, tmp_path))
-    assert one == two and len(one) == 27
+    assert one == two and len(one) == 27 + 12 + 14
 
 
 def test_map_of_few_states_is_principal_components() -> None:
@@ -187,6 +205,170 @@ def test_map_of_few_states_is_principal_components() -> None:
     points, axis = figures.project(flat, seed=0)
     assert axis == "PCA"
     assert np.linalg.norm(points[0] - points[5]) == pytest.approx(np.linalg.norm(flat[0] - flat[5]))
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_problem_page_shows_each_methods_chain(tmp_path: Path) -> None:
+    """p, q, acceptance, verdict, the rejected text, tokens, seconds and the grade, of every method."""
+    trace = [fake.step("target", "kept", p=0.11, q=0.44, a=0.25, accepted=False, rejected_text="thrown", seconds=1.5)]
+    page(tmp_path, [fake.row(0, "target"), fake.row(0, "semantic", trace=trace, correct=False, answer="5")])
+    html = (tmp_path / "results/report/problems/p0.html").read_text(encoding="utf-8")
+    assert all(f'<h2 id="method-{i}">{m}</h2>' in html for i, m in ((1, "target"), (2, "semantic")))
+    chain = html[html.index(">semantic</h2>") :]
+    for part in (
+        "p 0.11",
+        "q 0.44",
+        "keep 0.25",
+        "draft rejected",
+        "<details>",
+        "thrown",
+        "kept",
+        "20 tokens",
+        "1.50 s",
+    ):
+        assert part in chain, part
+    assert "Answer 5, right answer 4" in chain and "wrong" in chain and "Question 0?" in html
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_problem_pages_are_bounded_and_old_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limits the page says how many there are; a second build leaves no page of the first."""
+    page(tmp_path, fake.rows(4))
+    monkeypatch.setattr(problems, "MAX_PAGES", 2)
+    monkeypatch.setattr(problems, "MAX_REPEATS", 1)
+    repeats = [r | {"repeat": k} for r in fake.rows(3) for k in (0, 1)]
+    html = page(tmp_path, repeats)
+    assert "The first 2 of 3 problems" in html
+    assert sorted(p.name for p in (tmp_path / "results/report/problems").iterdir()) == ["p0.html", "p1.html"]
+    inner = (tmp_path / "results/report/problems/p0.html").read_text(encoding="utf-8")
+    assert inner.count("The first 1 of 2 answers") == 3 and inner.count('class="steps"') == 3
+
+
+def test_names_of_problem_pages_are_safe_and_differ() -> None:
+    """No id leaves the folder or meets another's page, not even where case does not count."""
+    ids = ["p1", "P1", "a/b", "a-b", "a b", "../../etc/passwd", "", ".", "ü", "x" * 500, "x" * 501]
+    names = [problems.Problem(i, "", "").file for i in ids]
+    assert len({n.lower() for n in names}) == len(ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*\.html", n) and len(n) < 80 for n in names)
+    assert names[0] == "p1.html"
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_bench_folder_alone_gives_a_page_beside_it(tmp_path: Path) -> None:
+    """The project's probes, which may belong to another run, stay out of it; the models are those of the run."""
+    page(tmp_path, metrics=fake.probe_metrics())
+    alone = tmp_path / "elsewhere"
+    fake.write_bench(alone, fake.rows(2))
+    summary = read_json(alone / "results/bench/summary.json")
+    summary["provenance"] |= {"draft": "other-draft", "dataset": "math500"}
+    write_json(alone / "results/bench/summary.json", summary)
+    path = build(fake.settings(), tmp_path, alone / "results/bench", recorded=False)
+    html = path.read_text(encoding="utf-8")
+    assert path == alone / "results/bench/report/index.html"
+    assert "bench folder alone" in html and "Reliability" not in html and "2 problems;" in html
+    assert "other-draft drafts for tiny-target" in html and "data math500" in html
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_report_of_a_folder_takes_its_own_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """--results reads the folder's params.yaml where there is one, and says when the run's settings are not known."""
+    seen = []
+    monkeypatch.setattr("semspec.report.build", lambda *given: seen.append(given) or Path("index.html"))
+    monkeypatch.setattr("semspec.config.load", lambda root: str(root))
+    if own:
+        (tmp_path / "params.yaml").write_text("", encoding="utf-8")
+    assert main(["report", "--results", str(tmp_path)]) == 0
+    assert seen == [(str(tmp_path) if own else ".", Path("."), tmp_path, own)]
+
+
+METHODS = {
+    "draft": {"pass_at_1": 0.2, "tps": 30.0, "latency_s": 5.0, "target_ratio": 0.0},
+    "semantic": {"pass_at_1": 0.5, "tps": 20.0, "latency_s": 7.25, "target_ratio": None},
+}
+
+
+def filled(layout: paper.Layout, dataset: str, settings=None) -> list[dict[str, str]]:
+    """The rows of a filled layout, as its CSV has them."""
+    table = paper.fill(layout, METHODS, dataset, "a → b", settings).table()
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def test_the_papers_numbers_and_ours_stay_apart() -> None:
+    """A set that the paper uses fills its columns; what was not run says so in every cell."""
+    rows = filled(paper.TABLE_4, "math500")
+    theirs = {(r["Source"], r["Row"]): r for r in rows if r["Source"].startswith("The paper")}
+    ours = {r["Row"]: r for r in rows if r["Source"] == "This run: a → b"}
+    assert len(theirs) == 12 and set(ours) == set(paper.TABLE_4.rows)
+    assert theirs[(f"The paper: {paper.QWQ}", "SemanticSpec")]["Math-500 Pass@1"] == "0.9217"
+    assert theirs[(f"The paper: {paper.R1}", "SpecReason")]["GPQA-D Latency"] == "159.33"
+    assert ours["SemanticSpec"]["Math-500 Latency"] == "7.25" and ours["SemanticSpec"]["AMC23 TPS"] == paper.NOT_RUN
+    unmeasured = [ours[m] for m in ("Target Model", "SpecReason", "SpecThinking", "SpecSampling")]
+    assert {v for r in unmeasured for k, v in r.items() if k not in ("Source", "Row")} == {paper.NOT_RUN}
+
+
+def test_a_set_of_our_own_is_one_more_group_that_the_paper_leaves_empty() -> None:
+    """gsm_symbolic fills none of the paper's columns."""
+    rows = filled(paper.TABLE_4, "gsm_symbolic")
+    assert {r["gsm_symbolic Pass@1"] for r in rows if r["Source"].startswith("The paper")} == {"–"}
+    ours = {r["Row"]: r for r in rows if r["Source"].startswith("This run")}
+    assert ours["Draft Model"]["gsm_symbolic TPS"] == "30.00" and ours["Draft Model"]["Math-500 TPS"] == paper.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "row"),
+    [
+        (paper.TABLE_1, {}, "SemanticSpec"),
+        (paper.TABLE_1, {"train": {"layers": "last"}}, "Last-hidden"),
+        (paper.TABLE_2, {}, "Within-domain"),
+        (paper.TABLE_2, {"contexts": {"dataset": "mine.jsonl"}}, None),
+        (paper.FIGURE_4, {"bench": {"gamma": 2}}, "γ = 2"),
+        (paper.FIGURE_4, {"bench": {"gamma": 5}}, None),
+        (paper.FIGURE_5, {"text": {"split": "sentence"}}, "sentence end"),
+    ],
+)
+def test_settings_say_which_row_a_run_fills(layout: paper.Layout, change: dict, row: str | None) -> None:
+    """The one row whose setting the run had has numbers; none has where the settings are not known."""
+    settings = fake.settings()
+    for section, values in change.items():
+        settings = settings.model_copy(update={section: getattr(settings, section).model_copy(update=values)})
+    for known, expected in ((settings, {row} - {None}), (None, set())):
+        rows = [r for r in filled(layout, "gsm8k", known) if r["Source"].startswith("This run")]
+        assert {r["Row"] for r in rows if r["gsm8k Pass@1"] == "0.500"} == expected
+        assert all(r["gsm8k Pass@1"] in ("0.500", paper.NOT_RUN) for r in rows)
+
+
+def test_every_published_row_has_a_number_for_each_column() -> None:
+    """No number of the paper was dropped or doubled; rows named are rows of the layout."""
+    for layout in paper.LAYOUTS:
+        for numbers in layout.published.values():
+            assert set(numbers) <= set(layout.rows)
+            assert {len(v) for v in numbers.values()} <= {len(layout.benchmarks) * len(layout.metrics)}
+
+
+def test_the_papers_plane_takes_its_points_from_table_4() -> None:
+    """Latency and Pass@1 of each method; a panel that was not run has no point."""
+    (title, theirs), _, (mine, ours) = paper.plane(paper.fill(paper.TABLE_4, METHODS, "math500", "a → b", None))
+    assert paper.R1 in title and theirs["AIME24"]["SemanticSpec"] == (86.75, 0.553)
+    assert mine.startswith("This run") and ours["Math-500"] == {"Draft Model": (5.0, 0.2), "SemanticSpec": (7.25, 0.5)}
+    assert ours["AMC23"] == {}
+
+
+def test_the_front_holds_what_no_method_dominates() -> None:
+    """Off it: worse in both, or equal in one and worse in the other; equal in both stays."""
+    points = {"a": (0.5, 1), "b": (0.9, 2), "same": (0.9, 2), "tie": (0.9, 3), "slow": (0.4, 4), "best": (1.0, 9)}
+    methods = {n: {"pass_at_1": y, "latency_s": x} for n, (y, x) in points.items()}
+    assert pareto(methods) == ["a", "b", "same", "best"]
+
+
+def test_dominated_methods_are_paler() -> None:
+    """The plane draws a method off the front with less ink, and says so in the legend."""
+    methods = {"target": {"pass_at_1": 0.9, "latency_s": 2}, "semantic": {"pass_at_1": 0.8, "latency_s": 3}}
+    figure = figures.quality_speed(methods, list(methods))
+    alphas = {c.get_label(): c.lines[0].get_alpha() for c in figure.axes[0].containers}
+    pyplot.close(figure)
+    assert alphas["target"] == 1 and alphas["semantic (dominated)"] < 0.5
 
 
 def test_results_csv_holds_unrounded_values() -> None:

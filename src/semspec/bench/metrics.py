@@ -223,3 +223,17 @@ def summarize(rows: Sequence[Row], resamples: int = 2000, seed: int = 0) -> dict
     return {
         name: _alone(own, resamples, seed) | _against(own, base, resamples, seed) for name, own in by_method.items()
     }
+
+
+def pareto(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The methods on the front of speed and quality, fastest first.
+
+    Off it is a method that another one equals or beats in both Pass@1 and latency, and beats in one of them.
+    """
+
+    def beaten(m: Mapping[str, Any], by: Mapping[str, Any]) -> bool:
+        at_least = by["pass_at_1"] >= m["pass_at_1"] and by["latency_s"] <= m["latency_s"]
+        return at_least and (by["pass_at_1"] > m["pass_at_1"] or by["latency_s"] < m["latency_s"])
+
+    front = [n for n, m in methods.items() if not any(beaten(m, other) for other in methods.values())]
+    return sorted(front, key=lambda n: methods[n]["latency_s"])

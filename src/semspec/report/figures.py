@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semspec.bench.metrics import pareto
 from semspec.files import atomic
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ INK = "#24292f"  # replaced by the page's text colour when inlined
 # Okabe and Ito's palette, distinguishable with every common colour vision; markers differ as well.
 COLOURS = {"target": "#0072b2", "draft": "#d55e00", "semantic": "#009e73"}
 _MORE = ("#cc79a7", "#e69f00", "#56b4e9")
+_SIX = (COLOURS["draft"], COLOURS["target"], *_MORE, COLOURS["semantic"])  # as Table 4 orders the methods
 _RULE_COLOURS = ("#009e73", "#0072b2", "#d55e00", "#cc79a7")
 _AUTHOR_MARKERS = (("o", "target"), ("^", "draft"))
 _MARKERS = ("o", "s", "D", "^", "v", "P")
@@ -48,14 +50,14 @@ def colour(name: str, place: int = 0) -> str:
     return COLOURS.get(name, _MORE[place % len(_MORE)])
 
 
-def blank(width: float = 5.2, height: float = 3.7, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
+def blank(width: float = 5.2, height: float = 3.7, columns: int = 1, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     mpl.rcParams.update(_RC)
-    return plt.subplots(1, columns, figsize=(width, height), layout="constrained", **more)
+    return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **more)
 
 
 def save(figure: Figure, folder: Path, name: str) -> str:
@@ -86,8 +88,12 @@ def inline(svg: str, name: str) -> str:
 
 
 def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Figure:
-    """Pass@1 against latency, one point per method, with both 95% intervals."""
+    """Pass@1 against latency, one point per method, with both 95% intervals; methods off the Pareto front are paler."""
     figure, ax = blank()
+    front = pareto({n: methods[n] for n in names})
+    if len(front) > 1:
+        x, y = [methods[n]["latency_s"] for n in front], [100 * methods[n]["pass_at_1"] for n in front]
+        ax.step(x, y, where="post", color=INK, linewidth=1.2, linestyle="--", alpha=0.6, zorder=1)
     for place, name in enumerate(names):
         m = methods[name]
         x, y = m["latency_s"], 100 * m["pass_at_1"]
@@ -103,11 +109,42 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
             markersize=8,
             elinewidth=1.4,
             capsize=3,
-            label=name,
+            alpha=1.0 if name in front else 0.35,
+            label=name if name in front else f"{name} (dominated)",
         )
     ax.set(xlabel="Latency, seconds per problem (left is faster)", ylabel="Pass@1, %", ylim=(-5, 105))
     ax.set_xlim(left=0)
-    figure.legend(loc="outside upper center", ncols=min(4, len(names)))
+    figure.legend(loc="outside upper center", ncols=min(2, len(names)), fontsize=9)
+    return figure
+
+
+def paper_plane(sources: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[float, float]]]]]) -> Figure:
+    """The paper's Figure 3: a row of panels per source, a panel per benchmark, Pass@1 over latency.
+
+    sources: [(title, {benchmark: {method: (latency, Pass@1)}})], all with the same benchmarks.
+    """
+    from matplotlib.lines import Line2D
+
+    groups = list(sources[0][1])
+    figure, axes = blank(2.1 * len(groups) + 0.6, 2.2 * len(sources) + 0.5, len(groups), len(sources), squeeze=False)
+    methods = list(dict.fromkeys(m for _, panels in sources for panel in panels.values() for m in panel))
+    look = {m: (_MARKERS[i % len(_MARKERS)], _SIX[i % len(_SIX)]) for i, m in enumerate(methods)}
+    for row, (title, panels) in zip(axes, sources, strict=True):
+        row[0].set_ylabel("Pass@1, %")
+        for ax, group in zip(row, groups, strict=True):
+            for method, (x, y) in panels[group].items():
+                ax.plot([x], [100 * y], look[method][0], color=look[method][1], markersize=7)
+            ax.set_title(group, fontsize=9)
+            if panels[group]:
+                ax.set_xlim(left=0, right=1.1 * max(x for x, _ in panels[group].values()))
+                ax.margins(y=0.15)
+            else:
+                ax.set(xticks=[], yticks=[])
+                text = "not run" if title.startswith("This run") else "not in the paper"
+                ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", alpha=0.6)
+        row[len(groups) // 2].set_xlabel(f"Latency, s. {title}", fontsize=9)
+    handles = [Line2D([], [], marker=k, color=c, linestyle="", label=m) for m, (k, c) in look.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(6, max(1, len(handles))), fontsize=9)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The report: reads what the stages wrote; writes one HTML page that needs nothing else, tables, figures.
+"""The report: reads what the stages wrote; writes pages that need nothing else, tables and figures.
 
 The comparison must be there; everything about probes is optional, and a section whose input is missing says
 so. All text that a model wrote reaches the page escaped. Computes no metric itself.
@@ -16,7 +16,7 @@ import numpy as np
 from semspec.bench.metrics import BASE, BY_KEY, METRICS, order
 from semspec.files import atomic, read_json, read_jsonl, read_parquet, read_safetensors
 from semspec.probe import evaluation
-from semspec.report import figures, tables
+from semspec.report import figures, paper, problems, tables
 from semspec.rules import in_words, ratio
 
 if TYPE_CHECKING:
@@ -51,13 +51,16 @@ class Inputs:
     truth: dict[str, Any]
 
     @classmethod
-    def read(cls, root: Path) -> Inputs:
-        def optional(name: str, reader: Any) -> Any:
-            return reader(root / name) if (root / name).exists() else None
+    def read(cls, root: Path, results: Path | None = None) -> Inputs:
+        """Of the project in `root`, or of the folder `results` of a bench alone."""
 
+        def optional(name: str, reader: Any) -> Any:
+            return reader(root / name) if results is None and (root / name).exists() else None
+
+        bench = results or root / "results/bench"
         return cls(
-            rows=read_jsonl(root / "results/bench/results.jsonl"),
-            summary=read_json(root / "results/bench/summary.json"),
+            rows=read_jsonl(bench / "results.jsonl"),
+            summary=read_json(bench / "summary.json"),
             metrics=optional("data/probes/metrics.json", read_json),
             predictions=optional("data/probes/predictions.parquet", read_parquet),
             labels=optional("data/labels.parquet", read_parquet),
@@ -111,7 +114,7 @@ def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
     parts = [
         f"profile {entries.get('profile') or settings.profile}",
         f"seed {settings.seed}",
-        f"data {settings.bench.dataset}",
+        f"data {entries.get('dataset') or settings.bench.dataset}",
         (f"commit {commit}" + (" with changes" if code.get("dirty") else "")) if commit else "no commit",
         f"parameters {str(entries.get('params_sha256') or '')[:10]}",
         str(machine.get("gpu") or machine.get("cpu") or "unknown machine"),
@@ -205,22 +208,41 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
     return Picture("Map of hidden states", caption, figures.save(figure, folder, "hidden_states")), ""
 
 
-def build(settings: Settings, root: Path) -> Path:
+def paper_section(
+    settings: Settings | None, methods: Mapping[str, Any], dataset: str, pair: str, folder: Path
+) -> tuple[list[paper.Filled], Picture]:
+    """The paper's tables with ours in them, and its Figure 3; `settings` None where those of the run are not known."""
+    filled = {layout.name: paper.fill(layout, methods, dataset, pair, settings) for layout in paper.LAYOUTS}
+    figure = figures.paper_plane(paper.plane(filled[paper.TABLE_4.name]))
+    caption = (
+        "Drawn from the numbers of Table 4, the paper's in its own rows of panels. Each panel has its own scales: "
+        "seconds on different machines do not compare."
+    )
+    svg = figures.save(figure, folder, "paper_figure3")
+    return list(filled.values()), Picture("Figure 3: Pass@1 against latency", caption, svg)
+
+
+def build(settings: Settings, root: Path, results: Path | None = None, recorded: bool = True) -> Path:
     """Write results/report under `root` and return the path of its index.html.
 
+    With `results`, a folder with results.jsonl and summary.json of any bench: write `results`/report from these
+    alone; `recorded` says whether `settings` are those of that run.
     Raises `UserError` when the comparison has not been run.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     root = Path(root)
-    inputs, out = Inputs.read(root), root / OUT
+    inputs, out = Inputs.read(root, results), results / "report" if results else root / OUT
     methods = inputs.summary["methods"]
     names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
+    draft, target = (str(entries.get(r) or getattr(settings.models, r)) for r in ROLES)
+    dataset = str(entries.get("dataset") or settings.bench.dataset)
     pictures = out / "figures"
 
     quality = Picture(
         "Pass@1 against latency",
-        "One point per method; bars are 95% intervals over problems. Up and to the left is better.",
+        "One point per method; bars are 95% intervals over problems. Up and to the left is better. Dashed: the Pareto "
+        "front; paler: another method is at least as good in both and better in one.",
         figures.save(figures.quality_speed(methods, names), pictures, "quality_speed"),
     )
     time_spent = Picture(
@@ -244,7 +266,10 @@ def build(settings: Settings, root: Path) -> Path:
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
     provenance, truth = tables.provenance(entries), tables.truth(inputs.truth)
-    for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance):
+    known = settings if recorded else None
+    paper_tables, plane = paper_section(known, methods, dataset, f"{draft} → {target}", pictures)
+    theirs = [filled.table() for filled in paper_tables]
+    for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance, *theirs):
         table.save(out / "tables")
 
     environment = Environment(
@@ -253,9 +278,16 @@ def build(settings: Settings, root: Path) -> Path:
         undefined=StrictUndefined,
         trim_blocks=False,
     )
+    every = problems.collect(inputs.rows)
+    shown = problems.write(every, names, out / "problems", environment.get_template("problem.html.j2"))
     html = environment.get_template("template.html.j2").render(
-        draft=settings.models.draft,
-        target=settings.models.target,
+        draft=draft,
+        target=target,
+        alone=results is not None,
+        problems=shown,
+        n_problems=len(every),
+        paper_tables=paper_tables,
+        plane=plane,
         subtitle=subtitle(settings, entries),
         headline=headline(methods),
         methods=names,
