@@ -7,17 +7,20 @@ postponed in this file: Prefect must see the real type of the flow's parameter, 
 import os
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from semspec import config
+from semspec import config, preflight
 from semspec import pipeline as library
+from semspec.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
+SERVED = "PREFECT__FLOW_RUN_ID" in os.environ  # started by a worker: nobody watches the terminal
 library.quiet(ROOT)  # before prefect is imported
 
 from prefect import flow, get_run_logger, task  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 from prefect.cache_policies import NO_CACHE  # noqa: E402
+from prefect.states import Failed  # noqa: E402
 from pydantic import BaseModel, Field  # noqa: E402
 
 
@@ -37,8 +40,7 @@ def stage(name: str) -> None:
     """Run one DVC stage."""
     logger = get_run_logger()
     start = time.perf_counter()
-    served = "PREFECT__FLOW_RUN_ID" in os.environ  # started by a worker: nobody watches the terminal
-    library.run_stage(ROOT, name, log=logger.info, live=not served)
+    library.run_stage(ROOT, name, log=logger.info, live=not SERVED)
     logger.info("%s: %.1f s", name, time.perf_counter() - start)
 
 
@@ -49,11 +51,22 @@ def track() -> None:
 
 
 @flow(name="pipeline", persist_result=False)
-def pipeline(request: Request = Request()) -> None:  # noqa: B008 (the UI's form needs the default)
+def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """From models to report. Runs what is out of date, and nothing else."""
+    try:
+        bring_up_to_date(request)
+    except UserError as e:
+        if not SERVED:
+            raise  # the command line says it, with exit code 2
+        return Failed(message=str(e))  # one line in the UI, no traceback
+    return None
+
+
+def bring_up_to_date(request: Request) -> None:
+    """What the flow does; `UserError` for the user's mistakes."""
     logger = get_run_logger()
     profile = None if request.profile == "current" else request.profile
-    for name in config.apply(ROOT, profile, request.overrides):
+    for name in config.apply(ROOT, profile, request.overrides, preflight.check):
         logger.info("params.yaml: %s changed", name)
     todo = library.stale(ROOT)
     logger.info("to do: %s", ", ".join(todo) or "nothing")
@@ -63,3 +76,7 @@ def pipeline(request: Request = Request()) -> None:  # noqa: B008 (the UI's form
     table = library.results_table(ROOT, markdown=True)
     if table:
         create_markdown_artifact(key="comparison", markdown=table, description="Methods on the test problems")
+
+
+if __name__ == "__main__":  # wait for runs that are started from the Prefect UI (docs/reproduce.md)
+    pipeline.serve(name="ui")

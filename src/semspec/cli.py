@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from semspec import config
 from semspec.errors import UserError
@@ -68,7 +68,7 @@ def stage(args: argparse.Namespace) -> int:
 
 
 def models(args: argparse.Namespace) -> int:
-    from semspec.models import CATALOGUE, ensure, installed, pull, verify
+    from semspec.models import CATALOGUE, check_name, ensure, installed, pull, verify
 
     if args.action == "list":
         rows = [
@@ -94,6 +94,7 @@ def models(args: argparse.Namespace) -> int:
     else:
         for name in names:
             if name not in CATALOGUE:
+                check_name(name)
                 print(f"{name}: not in the catalogue, so there is nothing to compare its bytes with")
                 continue
             verify(name)
@@ -114,7 +115,7 @@ def solve(args: argparse.Namespace) -> int:
 
 
 def bench(args: argparse.Namespace) -> int:
-    methods = [m.strip() for m in args.methods.split(",") if m.strip()] if args.methods else None
+    methods = None if args.methods is None else [m.strip() for m in args.methods.split(",") if m.strip()]
     settings = _overridden(
         args,
         seed=args.seed,
@@ -207,7 +208,7 @@ def parser() -> Parser:
 
     p = verb("solve", solve, "one answer, live, each step marked with its author, p, q and verdict")
     p.add_argument("question")
-    p.add_argument("--method", default="semantic", help="target, draft or semantic (default)")
+    p.add_argument("--method", default="semantic", help=f"default: semantic; of {', '.join(get_args(config.Method))}")
     p.add_argument("--seed", type=int)
     p.add_argument("--json", action="store_true", help="one JSON object")
     settable(p)
@@ -242,6 +243,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_MININTERVAL", "30")  # a log file wants a line now and then, no animation
     try:
         code = args.does(args)
         sys.stdout.flush()

@@ -7,7 +7,7 @@ them. A profile is an overlay of params.yaml that ships with the package (profil
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -290,10 +290,15 @@ def _merge(into: Any, overlay: Any) -> None:
             into[key] = value
 
 
-def apply(root: Path | str = ".", profile: str | None = None, overrides: Sequence[str] = ()) -> list[str]:
+def apply(
+    root: Path | str = ".",
+    profile: str | None = None,
+    overrides: Sequence[str] = (),
+    check: Callable[[Settings], None] = lambda settings: None,
+) -> list[str]:
     """Merge a profile and overrides into params.yaml, comments kept; returns the changed dotted names.
 
-    Nothing is written unless the result validates, so a wrong name never spoils the file.
+    Nothing is written unless the result validates and `check` lets it pass, so a wrong name never spoils the file.
     """
     path = Path(root) / PARAMS
     data = _read(path)
@@ -304,7 +309,9 @@ def apply(root: Path | str = ".", profile: str | None = None, overrides: Sequenc
         _merge(data, _read(PROFILES / f"{profile}.yaml"))
     for override in overrides:
         put(data, *parse_override(override))
-    after = validate(data, "the changed parameters").model_dump()
+    changed_settings = validate(data, "the changed parameters")
+    check(changed_settings)
+    after = changed_settings.model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
         with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as f:

@@ -23,7 +23,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from semspec import config
+from semspec import config, preflight
 from semspec.errors import UserError
 from semspec.process import run_group
 from semspec.quiet import quiet
@@ -267,8 +267,9 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     root = root.resolve()
     quiet(root)
     _check_repository(root)
-    todo = stale(root)  # first of all: it refuses while another run works, before that run's parameters are changed
-    changed = config.apply(root, profile, overrides)
+    config.load(root)  # a file that is no YAML is better explained here than by DVC
+    todo = stale(root)  # then: it refuses while another run works, before that run's parameters are changed
+    changed = config.apply(root, profile, overrides, preflight.check)
     for name in changed:
         print(f"params.yaml: {name} changed")
     if changed:

@@ -54,9 +54,9 @@ class View:
     def step(self, step: TraceStep) -> None:
         verdict = "  unfamiliar" if step.far else ""
         if step.p is not None:
-            verdict = f"  p {step.p:.2f}  q {step.q:.2f}  keep {step.a:.2f}{verdict}"
+            verdict = f"  p {step.p:.2f}  q {step.q:.2f}{verdict}"
         if step.score is not None:
-            verdict = f"  score {step.score:.2f}"
+            verdict = f"{verdict}  score {step.score:.2f}"
         if step.accepted is False:
             self._print(f"draft{verdict}  rejected", "red")
             self._print((step.rejected_text or "").strip() or "(end)", "dim strike")

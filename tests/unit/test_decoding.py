@@ -618,8 +618,8 @@ def test_solve_prints_plain_text_without_a_terminal(settings: Settings, project:
     assert solve("?", settings, project, "semantic", as_json=False) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "draft  p 1.00  q 1.00  keep 1.00  accepted\none dog.\n" in out
-    assert "draft  p 0.00  q 1.00  keep 0.00  rejected\nso six\ntarget  instead\nThe answer is \\boxed{6}.\n" in out
+    assert "draft  p 1.00  q 1.00  score 1.00  accepted\none dog.\n" in out
+    assert "draft  p 0.00  q 1.00  score 0.00  rejected\nso six\ntarget  instead\nThe answer is \\boxed{6}.\n" in out
     assert "3 of 4 draft steps accepted" in out
     assert "answer: 6\n" in out
 

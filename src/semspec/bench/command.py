@@ -84,6 +84,11 @@ def _alone(out: Path) -> Iterator[None]:
 
 def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Run `settings.bench` and write its files into `out`; returns the summary."""
+    with _alone(out):
+        return _bench(settings, root, out, data_dir)
+
+
+def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> dict[str, Any]:
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
@@ -92,19 +97,18 @@ def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = Non
     target = engine.load(settings.models.target, settings.engine, trust)
     draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
-    with _alone(out):
-        return runner.run(
-            settings,
-            methods,
-            problems,
-            out,
-            _bar(len(problems) * chosen.repeats * len(names)),
-            identity=_identity(root, names),
-            provenance={
-                "dataset": chosen.dataset,
-                "dataset_sha256": dataset_id(problems),
-                "draft": settings.models.draft,
-                "target": settings.models.target,
-                "weights": settings.engine.weights,
-            },
-        )
+    return runner.run(
+        settings,
+        methods,
+        problems,
+        out,
+        _bar(len(problems) * chosen.repeats * len(names)),
+        identity=_identity(root, names),
+        provenance={
+            "dataset": chosen.dataset,
+            "dataset_sha256": dataset_id(problems),
+            "draft": settings.models.draft,
+            "target": settings.models.target,
+            "weights": settings.engine.weights,
+        },
+    )

@@ -19,14 +19,15 @@ from semspec.rules import acceptance, ratio
 
 
 class Judgement(NamedTuple):
-    """Of one drafted step: semantic probability under target and draft, the acceptance probability, and whether
-    either probe met a state far from those it was trained on.
+    """Of one drafted step: semantic probability under target and draft, the acceptance probability, whether either
+    probe met a state far from those it was trained on, and the rule's score (before bias and threshold).
     """
 
     p: float
     q: float
     a: float
     far: bool
+    score: float
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Judge:
         far = _far(self.p, views["target"][0]) | _far(self.q, views["draft"][0])
         if self.decide.far == "reject":
             a = np.where(far, 0.0, a)
-        rows = zip(np.asarray(p).tolist(), np.asarray(q).tolist(), a.tolist(), far.tolist(), strict=True)
+        columns = (np.asarray(p), np.asarray(q), a, far, np.asarray(score))
+        rows = zip(*(c.tolist() for c in columns), strict=True)
         return [Judgement(*row) for row in rows]
 
 

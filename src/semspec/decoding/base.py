@@ -30,9 +30,9 @@ class TraceStep:
 
     p, q: semantic probability of the JUDGED draft step under target and draft; a: the probability with
     which the rule keeps it; u: the uniform number drawn for it; accepted: the verdict, u < a. All five
-    are None where nothing was judged. score: in [0, 1], where a scorer judged instead of probes. far: a probe
-    met a state unlike those it was trained on. After a rejection the
-    author is the target, and the verdict belongs to the draft step in `rejected_text`.
+    are None where nothing was judged. score: in [0, 1], the rule's before bias and threshold, or a prompted
+    scorer's. far: a probe met a state unlike those it was trained on. After a rejection the author is the target, and
+    the verdict belongs to the draft step in `rejected_text`.
     n_tokens: tokens that the step adds to the answer.
     rejected_tokens: draft tokens thrown away here: the rejected step's, those of the drafts behind it,
     what lay past the budget, and proposals that exact verification did not keep.

@@ -52,6 +52,7 @@ class Verdict:
     q: float | None = None
     a: float | None = None
     far: bool | None = None
+    score: float | None = None
     u: float | None = None
     accepted: bool | None = None
 
@@ -95,9 +96,9 @@ class Semantic:
                 said = [s.text for s in out.trace]
                 judged = self.judge([d.step for d in drafts], read, question, said)  # lines 5, 6, the rule of line 8
             kept, verdict = 0, Verdict()
-            for draft, (p, q, a, far) in zip(drafts, judged, strict=True):  # line 7
+            for draft, judgement in zip(drafts, judged, strict=True):  # line 7
                 u = float(uniform.random())
-                verdict = Verdict(p, q, a, far, u, u < a)  # line 8
+                verdict = Verdict(*judgement, u, u < judgement.a)  # line 8
                 if not verdict.accepted:
                     break
                 self._keep(draft, verdict, out)  # line 9

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from semspec.errors import UserError
 from semspec.files import read_json, sha256, write_json
@@ -22,6 +22,7 @@ from semspec.models.catalogue import CATALOGUE, Entry
 
 MANIFEST = "manifest.json"
 TRAINED = {"synthetic-draft": "synthetic/draft", "synthetic-target": "synthetic/target"}  # by the stage `models`
+ENCODER = "all-minilm-l6-v2"  # the catalogue's only model that writes nothing
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "LICENSE*"]
 _HUB_NEVER = ["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "consolidated*", "original/*", "onnx/*"]
@@ -107,6 +108,22 @@ def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
         raise _unknown(name)
     return CATALOGUE[name]
+
+
+def check_name(name: str, kind: Literal["language model", "encoder"] = "language model") -> None:
+    """`UserError` when `name` can be no model of that kind, or is an empty folder; fetches nothing."""
+    if name in CATALOGUE:
+        if (CATALOGUE[name].name == ENCODER) != (kind == "encoder"):
+            raise UserError(f"'{name}' is no {kind}; `semspec models list` says what each model is")
+    elif name in TRAINED:
+        if kind == "encoder":
+            raise UserError(f"'{name}' is no encoder; use {ENCODER}")
+    elif Path(name).expanduser().is_dir():
+        _loadable(Path(name).expanduser())
+    elif name.startswith((".", "/", "~")):
+        raise UserError(f"the model folder '{name}' does not exist; check the path")
+    elif not _HUB_ID.fullmatch(name):
+        raise _unknown(name)
 
 
 def _unknown(name: str) -> UserError:

@@ -85,9 +85,33 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
         return _test_only(dataset, split, limit, seed, folder)
     if dataset.partition(":")[0] == "s1k" and dataset in DATASETS:
         return _s1k(dataset, split, limit, folder)
+    raise _unknown(dataset)
+
+
+def check_dataset(dataset: str, split: Split) -> None:
+    """`UserError` when the name is unknown, the file is none, or the set has no such split; fetches nothing."""
+    if dataset.endswith(".jsonl"):
+        read_problems(dataset)
+    elif dataset not in DATASETS:
+        raise _unknown(dataset)
+    elif dataset in TEST_ONLY and split != "test":
+        raise _no_split(dataset, split)
+    elif dataset.partition(":")[0] == "s1k" and split == "test":
+        raise _no_test(dataset)
+
+
+def _unknown(dataset: str) -> UserError:
     close = difflib.get_close_matches(dataset.lower(), DATASETS, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(DATASETS)} or a file that ends in .jsonl"
-    raise UserError(f"unknown dataset '{dataset}'; {hint}")
+    return UserError(f"unknown dataset '{dataset}'; {hint}")
+
+
+def _no_split(dataset: str, split: str) -> UserError:
+    return UserError(f"{dataset} has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl")
+
+
+def _no_test(dataset: str) -> UserError:
+    return UserError(f"{dataset} has only training questions; for test use aime24, amc23, math500 or gpqa_diamond")
 
 
 def dataset_id(problems: Sequence[Problem]) -> str:
@@ -165,7 +189,7 @@ def _part(problems: Iterable[Problem], split: str) -> list[Problem]:
 
 def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | None) -> list[Problem]:
     if split != "test":
-        raise UserError(f"{dataset} has only test questions; for {split} use gsm8k, gsm_symbolic or a FILE.jsonl")
+        raise _no_split(dataset, split)
     if folder is not None:
         problems = read_problems(folder / dataset / f"{dataset}.jsonl", seed)[:limit]
         return [replace(p, domain="science") for p in problems] if dataset == "gpqa_diamond" else problems
@@ -195,7 +219,7 @@ def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Prob
     A tenth is for validation, by `_place`. "s1k:math" and "s1k:science" are the questions of one domain.
     """
     if split == "test":
-        raise UserError(f"{dataset} has only training questions; for test use aime24, amc23, math500 or gpqa_diamond")
+        raise _no_test(dataset)
     problems: list[Problem] = []
     if folder is not None:
         path = folder / "s1k" / "s1k_questions.jsonl"

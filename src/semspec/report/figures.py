@@ -7,6 +7,7 @@ others: unique ids, and the ink colour taken from the page, so that it reads in 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -284,4 +285,6 @@ def project(states: np.ndarray, seed: int) -> tuple[np.ndarray, str]:
 
     reduced = PCA(min(50, *x.shape), svd_solver="full", random_state=seed).fit_transform(x)
     reducer = umap.UMAP(n_components=2, n_neighbors=min(15, len(x) - 1), random_state=seed, n_jobs=1)
-    return np.asarray(reducer.fit_transform(reduced)), "UMAP"
+    with warnings.catch_warnings():  # states in separate islands: it says so and starts from random places
+        warnings.simplefilter("ignore")
+        return np.asarray(reducer.fit_transform(reduced)), "UMAP"

@@ -52,8 +52,9 @@ class Oracle:
         p, q = (self.known[key][role].get(meant, 0.0) for role in ("target", "draft"))
         q = max(q, 1 / self.n)  # the draft has just said it
         decide = self.settings.decide
-        a = acceptance(ratio(np.array([p]), np.array([q])), decide.bias, decide.threshold)
-        return [Judgement(p, q, float(a[0]), False)]
+        score = ratio(np.array([p]), np.array([q]))
+        a = acceptance(score, decide.bias, decide.threshold)
+        return [Judgement(p, q, float(a[0]), False, float(score[0]))]
 
 
 def passes(row: Mapping[str, Any], share: float) -> float:

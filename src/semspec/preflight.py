@@ -1,0 +1,25 @@
+"""What can be known to be wrong with settings before any work is done: names of data sets and models, the device.
+
+Called before params.yaml is changed, so that a mistake leaves no trace. It fetches and loads nothing, and knows nothing
+of what stages do with the settings.
+"""
+
+from __future__ import annotations
+
+from semspec.config import Settings
+from semspec.errors import UserError
+from semspec.models import check_name
+from semspec.problems import check_dataset
+
+
+def check(settings: Settings) -> None:
+    """Raises `UserError` for the first thing that could not work."""
+    check_dataset(settings.contexts.dataset, "train")
+    check_dataset(settings.bench.dataset, "test")
+    for role in ("draft", "target", "encoder"):
+        check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    if settings.engine.device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError(f"engine.device is '{settings.engine.device}' but PyTorch sees no GPU; set it to auto")

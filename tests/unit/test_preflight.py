@@ -1,0 +1,63 @@
+"""Mistakes that are known before any work: one line, and params.yaml as it was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from semspec import cli, config
+from semspec.errors import UserError
+from semspec.preflight import check
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def changed(*overrides: str) -> config.Settings:
+    data = config.load(REPO).model_dump()
+    for override in overrides:
+        config.put(data, *config.parse_override(override))
+    return config.validate(data)
+
+
+def test_the_settings_as_they_are_pass():
+    """Every profile, too, names models and data sets that exist."""
+    check(config.load(REPO))
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("bench.dataset=nope", "unknown dataset 'nope'"),
+        ("bench.dataset=s1k", "only training questions"),
+        ("contexts.dataset=aime24", "only test questions"),
+        ("bench.dataset=missing.jsonl", "does not exist"),
+        ("models.target=./no-such-folder", "folder './no-such-folder' does not exist"),
+        ("models.target=qwen9", "unknown model 'qwen9'"),
+        ("models.draft=all-minilm-l6-v2", "no language model"),
+        ("models.encoder=qwen2.5-coder-0.5b-instruct", "no encoder"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_written(override, says, tmp_path):
+    """The line names the mistake; the file keeps its bytes."""
+    with pytest.raises(UserError, match=re.escape(says)):
+        check(changed(override))
+    (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+    with pytest.raises(UserError):
+        config.apply(tmp_path, None, [override], check)
+    assert (tmp_path / "params.yaml").read_bytes() == (REPO / "params.yaml").read_bytes()
+
+
+def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
+    """An empty list is a mistake, not the list of params.yaml."""
+    (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bench", "--methods", ""]) == 2
+    assert "bench.methods" in capsys.readouterr().err
+
+
+def test_an_unknown_model_cannot_be_verified(capsys):
+    """As it can't be pulled."""
+    assert cli.main(["models", "verify", "qwen9"]) == 2
+    assert "unknown model" in capsys.readouterr().err
