@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from semspec.engine.statistics import STATISTICS
+
 REPO = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 TINY = [
@@ -82,7 +84,7 @@ def test_the_champion_loads_in_a_clean_process(clone):
         "from mlflow import MlflowClient\n"
         "name = MlflowClient().search_registered_models()[0].name\n"
         "model = mlflow.pyfunc.load_model(f'models:/{name}@champion')\n"
-        f"row = {{'hidden': [0.1] * {layers * width}, 'logprob': [-0.5, -2.0, -9.0, 0.7, 18.0]}}\n"
+        f"row = {{'hidden': [0.1] * {layers * width}, 'logprob': [-0.5] * {len(STATISTICS)}}}\n"
         "p = model.predict(pd.DataFrame([{'role': r, **row} for r in ('draft', 'target')]))\n"
         "print('P', p['probability'].tolist())\n"
     )

@@ -36,6 +36,9 @@ class SemanticProbability(mlflow.pyfunc.PythonModel):
             if hidden.shape[1] != layers * width:
                 raise ValueError(f"the {role} probe needs {layers} x {width} hidden values, not {hidden.shape[1]}")
             logprob = np.stack([np.asarray(v, np.float32) for v in rows["logprob"]])
+            statistics = len(probe.arrays.get("logprob_center", logprob[0]))
+            if logprob.shape[1] != statistics:
+                raise ValueError(f"the {role} probe needs {statistics} statistics, not {logprob.shape[1]}")
             out[rows.index] = probe.predict(hidden.reshape(-1, layers, width), logprob)
         return pd.DataFrame({"probability": out})
 
