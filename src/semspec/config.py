@@ -30,6 +30,7 @@ Method = Literal[
     "reward_guided",
     "semantic",
     "semantic_hybrid",
+    "semantic_random",
 ]
 
 

@@ -22,6 +22,7 @@ from semspec.decoding.draft import Draft
 from semspec.decoding.reward_guided import RewardGuided
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.semantic_random import Chance, SemanticRandom
 from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_thinking import SpeculativeThinking, mood
 from semspec.decoding.target import Target
@@ -650,3 +651,13 @@ def test_solve_says_what_is_wrong(settings: Settings, tmp_path: Path):
         solve("?", settings, tmp_path, "magic", as_json=False)
     with pytest.raises(UserError, match="run `semspec run` first"):
         solve("?", settings, tmp_path, "semantic", as_json=False)
+
+
+def test_judging_by_lot_needs_no_probe_and_keeps_three_in_four():
+    """`semantic_random` draws the same for the same step, and min(1, p / q) of uniform numbers is .75 on average."""
+    draft, target = engines()
+    one, two = (SemanticRandom(setup(), draft, target, Chance()).answer("?", seed=3) for _ in range(2))
+    assert [s.p for s in one.trace] == [s.p for s in two.trace] and one.text == two.text
+    step = Step([7], "", Tokens(*np.zeros((4, 1))), np.zeros((0, 4)), "length")
+    kept = [Chance()([step], [step], str(i), [])[0].a for i in range(4000)]
+    assert np.mean(kept) == pytest.approx(0.75, abs=0.02)

@@ -24,6 +24,7 @@ from semspec.decoding.prompt_lookup import PromptLookup
 from semspec.decoding.reward_guided import RewardGuided
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.semantic_random import Chance, SemanticRandom
 from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.speculative_thinking import SpeculativeThinking
@@ -102,6 +103,11 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
     )
 
 
+def _semantic_random(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    engines = _need(draft, "draft"), _need(target, "target")
+    return SemanticRandom(Setup.of(settings), *engines, Chance(), settings.bench.gamma)
+
+
 METHODS: Mapping[str, Factory] = registry(
     (Target.name, _target),
     (Draft.name, _draft),
@@ -112,6 +118,7 @@ METHODS: Mapping[str, Factory] = registry(
     (RewardGuided.name, _reward_guided),
     (Semantic.name, _semantic),
     (SemanticHybrid.name, _semantic_hybrid),
+    (SemanticRandom.name, _semantic_random),
 )
 
 

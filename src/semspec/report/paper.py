@@ -246,7 +246,7 @@ def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
         FIGURE_4.name: f"γ = {settings.bench.gamma}",
         FIGURE_5.name: {"blank_line": "blank line", "sentence": "sentence end"}[settings.text.split],
     }[layout.name]
-    return {row: "semantic"}
+    return {row: "semantic"} | ({"Random": "semantic_random"} if layout.name == TABLE_1.name else {})
 
 
 def fill(
