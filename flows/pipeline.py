@@ -4,7 +4,6 @@ Thin on purpose: DVC decides and caches (NO_CACHE here), the work is in `semspec
 postponed in this file: Prefect must see the real type of the flow's parameter, or runs started from its UI fail.
 """
 
-import os
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,6 @@ from semspec import pipeline as library
 from semspec.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-SERVED = "PREFECT__FLOW_RUN_ID" in os.environ  # started by a worker: nobody watches the terminal
 library.quiet(ROOT)  # before prefect is imported
 
 from prefect import flow, get_run_logger, task  # noqa: E402
@@ -36,11 +34,11 @@ class Request(BaseModel):
 
 
 @task(cache_policy=NO_CACHE, task_run_name="{name}", persist_result=False)
-def stage(name: str) -> None:
-    """Run one DVC stage."""
+def stage(name: str, live: bool = True) -> None:
+    """Run one DVC stage; `live` shows its output on the terminal as well."""
     logger = get_run_logger()
     start = time.perf_counter()
-    library.run_stage(ROOT, name, log=logger.info, live=not SERVED)
+    library.run_stage(ROOT, name, log=logger.info, live=live)
     logger.info("%s: %.1f s", name, time.perf_counter() - start)
 
 
@@ -50,13 +48,20 @@ def track() -> None:
     library.track(ROOT)
 
 
+def served() -> bool:
+    """Was this run started from a deployment (the UI), so that nobody watches the terminal?"""
+    from prefect.runtime import deployment
+
+    return deployment.id is not None
+
+
 @flow(name="pipeline", persist_result=False)
 def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """From models to report. Runs what is out of date, and nothing else."""
     try:
         bring_up_to_date(request)
     except UserError as e:
-        if not SERVED:
+        if not served():
             raise  # the command line says it, with exit code 2
         return Failed(message=str(e))  # one line in the UI, no traceback
     return None
@@ -71,7 +76,7 @@ def bring_up_to_date(request: Request) -> None:
     todo = library.stale(ROOT)
     logger.info("to do: %s", ", ".join(todo) or "nothing")
     for name in todo:
-        stage(name)
+        stage(name, live=not served())
     track()
     table = library.results_table(ROOT, markdown=True)
     if table:
