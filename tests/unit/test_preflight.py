@@ -21,9 +21,12 @@ def changed(*overrides: str) -> config.Settings:
     return config.validate(data)
 
 
-def test_the_settings_as_they_are_pass():
+def test_the_settings_as_they_are_pass(tmp_path):
     """Every profile, too, names models and data sets that exist."""
     check(config.load(REPO))
+    for profile in config.profiles():
+        (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+        config.apply(tmp_path, profile, (), check)
 
 
 @pytest.mark.parametrize(

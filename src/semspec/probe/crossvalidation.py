@@ -70,19 +70,26 @@ def _weight(fitted: features.Features) -> np.ndarray:
     return linear.block_weight(fitted.n_hidden, fitted.n_logprob)
 
 
-def _fit_mlp(x: np.ndarray, data: Data, rows: np.ndarray, train: Train, seed: int, epochs: int | None) -> network.Fit:
-    """Fit on `rows`; with `epochs` None a part of their questions stops the training early."""
+def fit_mlp(
+    x: np.ndarray,
+    label: np.ndarray,
+    questions: np.ndarray,
+    rows: np.ndarray,
+    train: Train,
+    seed: int,
+    epochs: int | None = None,
+) -> network.Fit:
+    """The network, fitted on `rows`; with `epochs` None a part of their questions stops the training early."""
     inner, held = rows, None
     if epochs is None:
-        questions = np.unique(data.questions[rows])
-        order = np.random.default_rng(seed).permutation(questions)
+        order = np.random.default_rng(seed).permutation(np.unique(questions[rows]))
         chosen = order[: max(1, round(VALIDATION * len(order)))] if len(order) > 1 else order
-        stop = np.isin(data.questions[rows], chosen)
+        stop = np.isin(questions[rows], chosen)
         inner = rows[~stop] if len(order) > 1 else rows
-        held = (x[rows[stop]], data.label[rows[stop]])
+        held = (x[rows[stop]], label[rows[stop]])
     return network.fit_mlp(
         x[inner],
-        data.label[inner],
+        label[inner],
         held,
         hidden_sizes=train.hidden_sizes,
         dropout=train.dropout,
@@ -160,7 +167,7 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
             raw["linear"][held] = linear.link(x[held] @ coef.T + intercept, train.loss)
             tick()
         if "mlp" in names:
-            fits.append(_fit_mlp(x, data, rows, train, seed + int(k), None))
+            fits.append(fit_mlp(x, data.label, data.questions, rows, train, seed + int(k)))
             raw["mlp"][held] = network.forward(fits[-1].weights, x[held])
             tick()
 
@@ -184,7 +191,7 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         arrays = linear_arrays(fitted, *linear.fit(x, data.label[rows], train.ridge, _weight(fitted), train.loss))
     else:
         x = fitted.transform(data.hidden, data.logprob)
-        arrays = mlp_arrays(fitted, _fit_mlp(x, data, rows, train, seed, epochs).weights)
+        arrays = mlp_arrays(fitted, fit_mlp(x, data.label, data.questions, rows, train, seed, epochs).weights)
     tick()
     final = calibration.fit(train.calibration, raw[predictor][rows], data.label[rows], floor)
     counts = {

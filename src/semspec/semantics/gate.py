@@ -16,13 +16,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from semspec.problems.grading import boxes
 from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, stated, tokenise
 from semspec.semantics.normalise import normalise
 
 Verdict = Literal["same", "different", "unknown"]
 
 MAX_CHARS = 20_000
-BOXED = "\\boxed{"
 
 _CLASS = {"+": "additive", "-": "additive", "*": "multiplicative", "/": "multiplicative", "^": "multiplicative"}
 _CARDINALS = {
@@ -203,15 +203,8 @@ def _nested(a: Set[str], b: Set[str]) -> bool:
 
 def answer(step: str) -> str | None:
     """What the last \\boxed{} of `step` (raw text) holds; None without one."""
-    start = step.rfind(BOXED)
-    if start < 0:
-        return None
-    depth = 0
-    for i, c in enumerate(step[start:], start):
-        depth += (c == "{") - (c == "}")
-        if c == "}" and depth == 0:
-            return step[start + len(BOXED) : i]
-    return None
+    found = boxes(step)
+    return step[slice(*found[-1])] if found else None
 
 
 def same_answer(first: str, second: str) -> bool | None:

@@ -5,7 +5,6 @@ A block of columns is named by what it is made of (`BLOCKS`). Files in, arrays o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -32,7 +31,7 @@ BLOCKS = {
     "last layer": ("last", 64, False),
     "all layers": ("all", 64, False),
     "all layers, 256": ("all", 256, False),
-    "shared projection": ("shared", 64, False),
+    "shared projection": ("shared", SHARED, False),
     "all layers + statistics": ("all", 64, True),
     "all layers, 256 + statistics": ("all", 256, True),
     "last layer + statistics": ("last", 64, True),
@@ -53,7 +52,7 @@ class Table:
     fold: np.ndarray
     settings: Settings
     truth: pd.DataFrame | None = None  # true labels, where they can be computed
-    _kept: dict[tuple[object, ...], tuple[np.ndarray, int]] = field(default_factory=dict)
+    _kept: dict[tuple[object, ...], np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def load(cls, settings: Settings, root: Path) -> Table:
@@ -89,7 +88,7 @@ class Table:
     def label(self, of: str) -> np.ndarray:
         """`[n]`: the semantic probability under a role, or the acceptance min(1, p / q) ("decision")."""
         target, draft = (self.rows[f"label_{r}"].to_numpy(float) for r in ROLES)
-        return ratio(target, np.maximum(draft, 1e-9)) if of == "decision" else target if of == "target" else draft
+        return ratio(target, draft) if of == "decision" else target if of == "target" else draft
 
     def reference(self, of: str) -> np.ndarray:
         """What predictions are held against: the truth where it is known, else the labels."""
@@ -107,10 +106,11 @@ class Table:
             x = self.statistics[role][:, : 1 if layers == "mean" else 5]
             fitted = features.fit(None, x, fit_on, [], 0, 0)
             return fitted.transform(None, x), np.ones(x.shape[1])
-        parts, n_hidden = [], 0
+        parts: list[np.ndarray] = []
+        n_hidden = 0
         if layers != "none":
-            states, n_hidden = self._states(role, layers, components, fit_on)
-            parts.append(states)
+            parts.append(self._states(role, layers, components, fit_on))
+            n_hidden = parts[0].shape[1]
         if joined:
             x = self.statistics[role]
             parts.append(features.fit(None, x, fit_on, [], 0, 0).transform(None, x))
@@ -124,7 +124,7 @@ class Table:
         )
         return x, linear.block_weight(x.shape[1], 0)
 
-    def _states(self, role: str, layers: str, components: int, fit_on: np.ndarray) -> tuple[np.ndarray, int]:
+    def _states(self, role: str, layers: str, components: int, fit_on: np.ndarray) -> np.ndarray:
         key = (role, layers, components, hash(fit_on.tobytes()))
         if key not in self._kept:
             hidden = self.hidden[role][:, -1:] if layers == "last" else self.hidden[role]
@@ -136,7 +136,7 @@ class Table:
                 x = fitted.transform(hidden, None)
             if len(self._kept) > 40:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = x, x.shape[1]
+            self._kept[key] = x
         return self._kept[key]
 
 
@@ -175,15 +175,14 @@ def out_of_fold(
     learner: str,
     label: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
-    roles: Sequence[str] | None = None,
 ) -> Found:
     """Predict `of` ("target", "draft" or "decision") for every row from rows of other questions.
 
     block: a name of `BLOCKS`, or the number of one layer. label: in place of the table's. allowed: the rows that may be
-    learned from, `[n]` bool. roles: whose views are read; the decision reads both.
+    learned from, `[n]` bool. The decision reads both models' views.
     """
     y = table.label(of) if label is None else label
-    roles = roles or (ROLES if of == "decision" else (of,))
+    roles = ROLES if of == "decision" else (of,)
     usable = ~np.isnan(y) & (table.draft if of == "decision" else True) & (True if allowed is None else allowed)
     raw, seconds, step = np.full(len(y), np.nan), 0.0, []
     for k in np.unique(table.fold):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from semspec.rules import ratio
 from semspec.semantics.clustering import Same
 from semspec.semantics.entailment import Cascade, PairModel
 from semspec.semantics.labels import make_labels
@@ -52,7 +53,7 @@ def shrunk(table: Table, n: int, prior: float) -> dict[str, np.ndarray]:
 
 def _labels(found: pd.DataFrame) -> dict[str, np.ndarray]:
     p, q = found["p_target"].to_numpy(float), found["p_draft"].to_numpy(float)
-    return {"target": p, "draft": q, "decision": np.minimum(1, p / np.maximum(q, 1e-9))}
+    return {"target": p, "draft": q, "decision": ratio(p, q)}
 
 
 def study(

@@ -12,6 +12,7 @@ import numpy as np
 
 from semspec.config import Train
 from semspec.probe import linear, network
+from semspec.probe.crossvalidation import fit_mlp
 
 Predict = Callable[[np.ndarray], np.ndarray]
 Learner = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Train, int], Predict]
@@ -51,21 +52,7 @@ def both(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray, t
 
 def mlp(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray, train: Train, seed: int) -> Predict:
     """The paper's three layers, stopped early on a fifth of the questions."""
-    order = np.random.default_rng(seed).permutation(np.unique(groups))
-    held = np.isin(groups, order[: max(1, len(order) // 5)])
-    fit = network.fit_mlp(
-        x[~held],
-        y[~held],
-        (x[held], y[held]),
-        hidden_sizes=train.hidden_sizes,
-        dropout=train.dropout,
-        lr=train.lr,
-        weight_decay=train.weight_decay,
-        epochs=train.epochs,
-        patience=train.patience,
-        batch_size=train.batch_size,
-        seed=seed,
-    )
+    fit = fit_mlp(x, y, groups, np.arange(len(x)), train, seed)
     return lambda new: network.forward(fit.weights, new)
 
 

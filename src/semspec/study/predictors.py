@@ -43,11 +43,9 @@ OF = ("target", "draft", "decision")
 
 def judge(table: Table, of: str, raw: np.ndarray) -> dict[str, Any]:
     """Figures of raw out-of-fold predictions on the draft's rows, calibrated across folds where that matters."""
-    label, reference, draft = table.label(of), table.reference(of), table.draft
-    floor = calibration.floor_of(table.settings.sample.n)
-    fitted = np.where(draft, label, np.nan)  # calibrated on what it has to judge
-    a = cross_calibrate(raw, fitted, table.fold, "sigmoid", floor)[draft]
-    truth, groups = reference[draft], table.questions[draft]
+    draft = table.draft
+    a = _probability(table, of, raw)[draft]
+    truth, groups = table.reference(of)[draft], table.questions[draft]
     found = evaluation.regression(a, truth, groups, table.settings.seed, raw[draft])
     assert found is not None
     found.pop("reliability")
@@ -90,7 +88,7 @@ def _layers(table: Table) -> range:
 
 
 def _probability(table: Table, of: str, raw: np.ndarray) -> np.ndarray:
-    fitted = np.where(table.draft, table.label(of), np.nan)
+    fitted = np.where(table.draft, table.label(of), np.nan)  # calibrated on what it has to judge
     return cross_calibrate(raw, fitted, table.fold, "sigmoid", calibration.floor_of(table.settings.sample.n))
 
 
