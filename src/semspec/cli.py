@@ -217,7 +217,8 @@ def parser() -> Parser:
     p.add_argument("--methods", help="comma-separated, such as target,draft,semantic")
     p.add_argument(
         "--dataset",
-        help="gsm_symbolic, synthetic, gsm8k, math500, aime24, amc23, gpqa_diamond, or FILE.jsonl (id, question, answer)",
+        help="gsm_symbolic, synthetic, gsm8k, math500, aime24, amc23, gpqa_diamond, "
+        "or FILE.jsonl (id, question, answer)",
     )
     p.add_argument("--data-dir", help="read the published sets from this folder instead of the hub")
     p.add_argument("--limit", type=int, help="number of problems")
