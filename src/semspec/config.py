@@ -31,6 +31,8 @@ Method = Literal[
     "semantic",
     "semantic_hybrid",
     "semantic_random",
+    "semantic_last_hidden",
+    "semantic_cross_domain",
 ]
 
 
@@ -145,13 +147,14 @@ class Exact(Strict):
 
 
 class Baselines(Strict):
-    """The published methods that need no probe."""
+    """The published methods, and the other probes of the paper's comparisons."""
 
     scoring: Literal["greedy", "average"] = Field("greedy", description="specreason's mark: likeliest digit | mean.")
     mark: float = Field(7, ge=0, le=9, description="specreason keeps a step from this mark on (0 to 9).")
     first_steps: int = Field(0, ge=0, description="specreason: so many first steps are the target's.")
     reward: float = Field(0.7, ge=0, le=1, description="reward_guided keeps a step from this reward on.")
     first_tokens: int = Field(0, ge=0, description="speculative_thinking: so many first tokens are the target's.")
+    cross_probes: str = Field("", description="semantic_cross_domain: another project's data/probes.")
 
 
 class Bench(Strict):
