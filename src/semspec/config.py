@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -203,6 +203,13 @@ class Settings(Strict):
     report: Report = Report()
     tracking: Tracking = Tracking()
 
+    @field_validator("profile")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in profiles():
+            raise ValueError(f"no such profile; {_hint(name, profiles())}")
+        return name
+
 
 def _yaml() -> YAML:
     yaml = YAML()
@@ -247,7 +254,9 @@ def _explain(error: ValidationError, source: str) -> UserError:
         return UserError(f"{source}: unknown parameter '{dotted}'; {_hint(loc[-1], list(model.model_fields))}")
     if first["type"] == "missing":
         return UserError(f"{source}: parameter '{dotted}' is missing; add it (see docs/parameters.md)")
-    return UserError(f"{source}: parameter '{dotted}' is {first['input']!r}: {first['msg']}")
+    return UserError(
+        f"{source}: parameter '{dotted}' is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    )
 
 
 def validate(data: Any, source: str = PARAMS) -> Settings:
