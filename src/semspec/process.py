@@ -19,7 +19,9 @@ import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-GRACE_S = 5.0
+GRACE_S = 3.0  # between SIGTERM and SIGKILL; with what a server needs to notice, a cancelled run is gone within 5 s
+
+_running: set[subprocess.Popen[bytes]] = set()  # the groups of this process, in whatever thread
 
 
 def _wait_for_group(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -39,6 +41,15 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         _wait_for_group(process, 1.0)
     process.wait()
+
+
+def end_groups() -> None:
+    """End all groups that this process runs, in whatever thread: an exception reaches only the one it is raised in."""
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in list(_running):
+        end_group(process)
 
 
 def _output() -> tuple[int, int]:
@@ -95,12 +106,14 @@ def run_group(
     keep: Callable[[str], bool] = lambda line: True,
     log: Callable[[str], None] | None = None,
     live: bool = True,
+    bar: Callable[[str], None] | None = None,
 ) -> int:
     """Run `command`, show its output, return its exit code.
 
     keep: called with every full line; False hides the line.
     log: gets every kept line that is no part of a progress bar, without its newline.
     live: copy the output to our stderr as it comes.
+    bar: gets every state of a progress bar.
     Any exception raised while it runs (Ctrl-C, a cancelled flow) ends the command's whole process group.
     """
     read_end, write_end = _output()
@@ -114,6 +127,7 @@ def run_group(
         raise
     finally:
         os.close(write_end)
+    _running.add(process)
     try:
         for piece in _pieces(read_end, process):
             line = piece.endswith("\n") and not piece.startswith("\r")
@@ -124,9 +138,12 @@ def run_group(
                 sys.stderr.flush()
             if line and log is not None and piece.strip():
                 log(piece.rstrip())
+            if bar is not None and not line and piece.strip():
+                bar(piece.strip())
         return process.wait()
     except BaseException:
         end_group(process)
         raise
     finally:
+        _running.discard(process)
         os.close(read_end)

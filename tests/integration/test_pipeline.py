@@ -54,7 +54,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale"}
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():
@@ -199,7 +199,8 @@ def project(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local"))
     (tmp_path / "flows").mkdir()
-    shutil.copy(ROOT / "flows/pipeline.py", tmp_path / "flows")
+    for name in ("pipeline.py", "bench.py", "deploy.py"):
+        shutil.copy(ROOT / "flows" / name, tmp_path / "flows")
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
     (tmp_path / "stage.py").write_text(STAGE)
@@ -252,7 +253,7 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "run_group", interrupted)
+    monkeypatch.setattr(pipeline, "run_command", interrupted)
     monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
     monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
     assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
@@ -358,11 +359,12 @@ def _is(proc: Path, cwd: Path, word: str) -> bool:
         return False
 
 
-def test_table_as_markdown(tmp_path):
-    """Missing values become dashes, intervals are shown, and no summary makes an empty table."""
+def test_table_has_a_dash_for_what_is_missing(tmp_path):
+    """Missing values become dashes, and no summary makes an empty table."""
     assert pipeline.results_table(tmp_path) == ""
     path = tmp_path / "results/bench/summary.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"methods": {"draft": {"pass_at_1": 0.25, "speedup": None, "n": 4}}}))
-    rows = pipeline.results_table(tmp_path, markdown=True).splitlines()
-    assert rows[0].startswith("| method | Pass@1 ") and rows[2] == "| draft | 0.250 | - | - | - | - | - | 4 |"
+    (row,) = pipeline.comparison(path)
+    assert row["method"] == "draft" and row["Pass@1"] == "0.250" and row["speed-up"] == "-" and row["n"] == "4"
+    assert pipeline.results_table(tmp_path).splitlines()[1].split() == ["draft", "0.250", "-", "-", "-", "-", "-", "4"]
