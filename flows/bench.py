@@ -4,11 +4,13 @@ params.yaml stays as it is, and so do DVC's outputs: the form's values hold for 
 postponed in this file: Prefect must see the real type of the flow's parameter.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from semspec import commands, config, forms, preflight, scale, ui
 from semspec import pipeline as library
+from semspec.commands import StageFailed
 from semspec.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,9 +39,13 @@ Request = forms.request(
 
 
 @task(cache_policy=NO_CACHE, task_run_name="{args[0]}", persist_result=False)
-def command(args: list[str], bar: Any) -> None:
+def command(args: list[str], bar: Callable[[str], None]) -> Any:
     """Run one `semspec` command."""
-    commands.semspec(args, ROOT, get_run_logger().info, live=not ui.served(), bar=bar)
+    try:
+        commands.semspec(args, ROOT, get_run_logger().info, live=not ui.served(), bar=bar)
+    except (UserError, StageFailed) as e:
+        return ui.failed(e)
+    return None
 
 
 @flow(name="bench", persist_result=False)
@@ -47,7 +53,7 @@ def bench(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form nee
     """Methods on test problems, beside the pipeline."""
     try:
         compare(request)
-    except UserError as e:
+    except (UserError, StageFailed) as e:
         return ui.failed(e)
     return None
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from semspec import config, forms, preflight, scale, ui
 from semspec import pipeline as library
+from semspec.commands import StageFailed
 from semspec.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,12 +32,16 @@ Request = forms.request(
 
 
 @task(cache_policy=NO_CACHE, task_run_name="{name}", persist_result=False)
-def stage(name: str, live: bool = True, bar: Callable[[str], None] | None = None) -> None:
+def stage(name: str, live: bool = True, bar: Callable[[str], None] | None = None) -> Any:
     """Run one DVC stage; `live` shows its output on the terminal as well."""
     logger = get_run_logger()
     start = time.perf_counter()
-    library.run_stage(ROOT, name, log=logger.info, live=live, bar=bar)
+    try:
+        library.run_stage(ROOT, name, log=logger.info, live=live, bar=bar)
+    except (UserError, StageFailed) as e:
+        return ui.failed(e)
     logger.info("%s: %.1f s", name, time.perf_counter() - start)
+    return None
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -50,7 +55,7 @@ def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form 
     """From models to report. Runs what is out of date, and nothing else."""
     try:
         bring_up_to_date(request)
-    except UserError as e:
+    except (UserError, StageFailed) as e:
         return ui.failed(e)
     return None
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, get_args
 
 from semspec import config
 from semspec.errors import UserError
+from semspec.process import end_with_parent
 
 STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
@@ -252,6 +253,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
+    end_with_parent()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_MININTERVAL", "30")  # a log file wants a line now and then, no animation

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from semspec.errors import UserError
-from semspec.process import run_group
+from semspec.process import PARENT, run_group
 
 Log = Callable[[str], None]
 _PERCENT = re.compile(r"(\d+)%\|")
@@ -69,7 +69,8 @@ def semspec(
     bar: Log | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run `semspec ARGS`. Raises `UserError` with its own line for the user's mistake, else `StageFailed`."""
+    """Run `semspec ARGS`, which ends with us. `UserError` (its own line) for the user's mistake, else `StageFailed`."""
+    env = {PARENT: str(os.getpid())} | dict(env or {})
     code, held = run_command(["semspec", *args], root, log, live, bar, env=env)
     said = held[-1].removeprefix("error: ") if held else ""
     if code == 2 and said:

@@ -34,7 +34,8 @@ _BUSY = re.compile(r"\(PID (\d+)\)")
 _EXITED = re.compile(r"exited with (-?\d+)\s*$")
 _NOISE = re.compile(  # what dvc says around a stage's own output
     r"(Running stage |> |Generating lock file |Updating lock file |To track the changes with git|\tgit add "
-    r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|\s*$)"
+    r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|Data and pipelines are up to date"
+    r"|WARNING: Process '.*RWLock-file|\s*$)"
 )
 
 

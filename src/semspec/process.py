@@ -14,12 +14,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; with what a server needs to notice, a cancelled run is gone within 5 s
+PARENT = "SEMSPEC_PARENT"  # in a command's environment: the process without which it must not go on
 
 _running: set[subprocess.Popen[bytes]] = set()  # the groups of this process, in whatever thread
 
@@ -50,6 +52,19 @@ def end_groups() -> None:
             os.killpg(process.pid, signal.SIGTERM)
     for process in list(_running):
         end_group(process)
+
+
+def end_with_parent() -> None:
+    """Let this process end when the one that asked for that by `PARENT` is gone, killed without a chance to end us."""
+    asked = os.environ.pop(PARENT, "")  # ours, not our children's
+
+    def watch() -> None:
+        while os.getppid() == int(asked):
+            time.sleep(0.5)
+        os._exit(1)
+
+    if asked.isdecimal():
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _output() -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from semspec.commands import fraction
+from semspec.commands import StageFailed, fraction
 from semspec.errors import UserError
 
 RESULTS_URL = "SEMSPEC_RESULTS_URL"  # where `semspec deploy` shows the folder results/, for its flows
@@ -24,16 +24,16 @@ def served() -> bool:
     return deployment.id is not None
 
 
-def failed(mistake: UserError) -> Any:
-    """The end of a flow by a user's mistake: the state Failed with one line and no traceback.
+def failed(error: UserError | StageFailed) -> Any:
+    """The end of a flow or task in the UI: Failed with one line and no traceback; who waits for it gets the error.
 
-    From the command line it is raised again: that says it itself, with exit code 2.
+    From the command line it is raised again: that says it itself, with its exit code.
     """
     from prefect.states import Failed
 
     if not served():
-        raise mistake
-    return Failed(message=str(mistake))
+        raise error
+    return Failed(message=str(error), data=error)
 
 
 class Progress:

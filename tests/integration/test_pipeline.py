@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_project import DVC_YAML, alive, make_fake, processes, ran
 from ruamel.yaml import YAML
 
 from semspec import config, pipeline, process
@@ -135,14 +136,6 @@ def test_a_process_left_behind_does_not_hold_the_run_up():
     assert code == 0 and lines == ["done"] and time.monotonic() - start < 20
 
 
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypatch):
     """Cancelling kills the whole process group, stubborn members too."""
     monkeypatch.setattr(process, "GRACE_S", 0.5)
@@ -168,50 +161,11 @@ def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypat
 
 # -- a small project with real DVC ----------------------------------------------------------------------
 
-STAGE = """
-import sys, time, pathlib, ruamel.yaml
-name, out = sys.argv[1:3]
-seed = ruamel.yaml.YAML(typ="safe").load(open("params.yaml"))["seed"]
-print(f"working on {name}", flush=True)
-with open("ran.txt", "a") as f: f.write(name + "\\n")
-if seed == 2 and name == "bench": sys.exit(print("error: no dataset 'x'; see the docs", file=sys.stderr) or 2)
-if seed == 3 and name == "bench": raise RuntimeError("bug")
-if seed == 4 and name == "bench": print("asleep", flush=True); time.sleep(120)
-p = pathlib.Path(out); p.parent.mkdir(parents=True, exist_ok=True)
-text = '{"methods": {"semantic": {"pass_at_1": 0.5, "pass_at_1_ci": [0.1, 0.9], "n": 6, "tps": null}}}'
-p.write_text(text if out.endswith("summary.json") else f"{name} {seed}")
-"""
-DVC_YAML = """
-stages:
-  models: {cmd: python stage.py models m.txt, params: [models], outs: [m.txt]}
-  bench:
-    cmd: python stage.py bench results/bench/summary.json
-    deps: [m.txt]
-    params: [seed]
-    metrics: [results/bench/summary.json]
-  report: {cmd: python stage.py report r.txt, deps: [results/bench/summary.json], outs: [r.txt]}
-"""
-
 
 @pytest.fixture
 def project(tmp_path):
     """A git and DVC project with the real flow and fake stages."""
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local"))
-    (tmp_path / "flows").mkdir()
-    for name in ("pipeline.py", "bench.py", "deploy.py"):
-        shutil.copy(ROOT / "flows" / name, tmp_path / "flows")
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
-    (tmp_path / "stage.py").write_text(STAGE)
-    return tmp_path
-
-
-def ran(project: Path) -> list[str]:
-    path = project / "ran.txt"
-    names = path.read_text().split() if path.exists() else []
-    path.unlink(missing_ok=True)
-    return names
+    return make_fake(tmp_path)
 
 
 def test_stale_names_what_follows_from_a_change(project):
@@ -297,17 +251,6 @@ def semspec_run(project: Path, *overrides: str, **env: str) -> subprocess.Comple
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def server():
-    """One Prefect server for the tests below, used the way a user with an own server would."""
-    pipeline.quiet(ROOT)
-    from prefect.settings import PREFECT_API_URL
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=180):
-        yield PREFECT_API_URL.value()
-
-
 def test_run_from_nothing_to_the_table_and_again(project, server):
     """All stages run live under a flow and the table is printed; a second run starts no flow and is quick."""
     first = semspec_run(project, PREFECT_API_URL=server)
@@ -338,7 +281,7 @@ def test_cancelling_leaves_no_process(project, server):
         for line in flow.stderr:
             if "asleep" in line:
                 break
-        stage = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _is(p, project, "stage.py")]
+        stage = processes(project.resolve(), "stage.py")
         assert stage
         with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
             pipeline.stale(project)
@@ -350,13 +293,6 @@ def test_cancelling_leaves_no_process(project, server):
         if flow.poll() is None:
             flow.terminate()
             flow.wait(30)
-
-
-def _is(proc: Path, cwd: Path, word: str) -> bool:
-    try:
-        return word in (proc / "cmdline").read_text() and (proc / "cwd").resolve() == cwd.resolve()
-    except OSError:
-        return False
 
 
 def test_table_has_a_dash_for_what_is_missing(tmp_path):

@@ -25,7 +25,7 @@ def test_an_error_leaves_the_old_file_and_no_rubbish(tmp_path):
 
 
 def test_leftovers_of_a_dead_process_are_removed(tmp_path):
-    """The temporary file of a killed process goes with the next write, that of a living one, or of another machine's, stays."""
+    """The temporary file of a killed process goes with the next write; a living one's and another machine's stay."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     here, elsewhere = f".a.{files.HOST}-{os.getppid()}.tmp.json", f".a.other_machine-{dead.pid}.tmp.json"

@@ -23,6 +23,7 @@ from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
 
 ROLES = ("draft", "target")
+DYING_S = 10.0  # a part that is done again may find the one whose worker died still about to end
 
 
 def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
@@ -100,9 +101,10 @@ class Methods(Mapping[str, decoding.Method]):
 def _alone(out: Path, part: runner.Part) -> Iterator[None]:
     """Hold `out` against a second bench, or a second one of the same part."""
     out.mkdir(parents=True, exist_ok=True)
-    name = ".lock" if part == runner.WHOLE else f".lock.{part[0]}-{part[1]}"
+    whole = part == runner.WHOLE
+    lock = FileLock(out / (".lock" if whole else f".lock.{part[0]}-{part[1]}"))
     try:
-        with FileLock(out / name, timeout=0):
+        with lock.acquire(timeout=0 if whole else DYING_S):
             yield
     except Timeout:
         raise UserError(f"another bench is writing into {out}; wait for it, or choose another --out") from None
