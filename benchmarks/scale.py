@@ -10,8 +10,9 @@ One forward pass over `rows` rows of `tokens` new tokens each takes the longest 
 
 `layer_ms` is what `benchmarks/engine.py` measures on a GPU: milliseconds per decoded token over the number of layers,
 and per token read * 48 over the number of layers. Bandwidth and flops are the vendor's, the efficiencies assumptions.
-A GPU holds both models, as the stages do, and the rows whose caches fit beside them. Parts share nothing, so n GPUs
-take 1/n of the time; loading the models (minutes) is left out.
+A GPU holds both models, as the stages do, and the rows whose caches fit beside them. The parts of `sample` and `bench`
+share nothing, so n GPUs take 1/n of their time; `contexts` and `cluster` are not divided. Loading the models (minutes)
+and training the probes (minutes) are left out.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Model:
 
 DRAFT = Model(1.78e9, 28, 1536, 2)  # DeepSeek-R1-Distill-Qwen-1.5B
 TARGET = Model(32.8e9, 64, 5120, 8)  # DeepSeek-R1-Distill-Qwen-32B
+UNDIVIDED = ("contexts: the target's chains", "cluster: entailment")
 NLI_PARAMETERS = 0.75e9  # DeBERTa-xlarge-MNLI
 
 
@@ -85,9 +87,9 @@ def hours(machine: Machine, chosen: argparse.Namespace) -> dict[str, float]:
     free = machine.memory - TARGET.weights - DRAFT.weights
     rows = min(n, max(1, int(free // ((context + step) * TARGET.kv))))
     batches = chosen.samples / n * math.ceil(n / rows)
-    work = {
-        "contexts: the target's chains": chosen.questions * chosen.chain_tokens * machine.seconds(TARGET, 1, 1, context)
-    }
+    chains = max(1, int(free // (chosen.chain_tokens * TARGET.kv)))  # written at once
+    passes = chosen.questions / chains * chosen.chain_tokens
+    work = {UNDIVIDED[0]: passes * machine.seconds(TARGET, chains, 1, chosen.chain_tokens / 2)}
     pairs = [("draft", DRAFT, "target", TARGET), ("target", TARGET, "draft", DRAFT)]
     for author, writer, other, reader in pairs:
         prompt = chosen.samples / n * machine.seconds(writer, 1, int(context), context)
@@ -95,7 +97,7 @@ def hours(machine: Machine, chosen: argparse.Namespace) -> dict[str, float]:
         reading = chosen.samples / n * machine.seconds(reader, 1, int(context), context)
         work[f"sample: the {other} reads those"] = reading + batches * machine.seconds(reader, rows, int(step), context)
     comparisons = chosen.samples / n * (2 * n) ** 2 / 2  # both directions of half the pairs of 2n samples
-    work["cluster: entailment"] = 2 * NLI_PARAMETERS * comparisons * 2 * step / machine.flops
+    work[UNDIVIDED[1]] = 2 * NLI_PARAMETERS * comparisons * 2 * step / machine.flops
     answers = {"target": 0.0, "draft": 0.0, "semantic": 0.0}
     for problems, tokens in SETS.values():
         write = {m: machine.seconds(model, 1, 1, tokens / 2) for m, model in (("target", TARGET), ("draft", DRAFT))}
@@ -112,7 +114,7 @@ def hours(machine: Machine, chosen: argparse.Namespace) -> dict[str, float]:
 
 
 def measured(path: Path) -> dict[str, float]:
-    """Tokens of a step, share of the target, share of drafted steps that were kept: of `semantic` in a results.jsonl."""
+    """Tokens of a step, the target's share, share of drafted steps kept: of `semantic` in a results.jsonl."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if row["method"] == "semantic"]
     total = {k: sum(row[k] for row in rows) for k in ("output_tokens", "target_tokens", "steps", "accepted", "offered")}
@@ -162,11 +164,13 @@ def main() -> None:
     print(f"| all | {' | '.join(f'{sum(work.values()):,.0f}' for work in found.values())} |")
     print(f"\n| GPUs | {' | '.join(f'days, {name}' for name in found)} |\n|---|{'---|' * len(found)}")
     for n in chosen.workers:
-        print(f"| {n} | {' | '.join(f'{sum(work.values()) / 24 / n:.1f}' for work in found.values())} |")
-    kept = {role: 2 * chosen.samples * model.states for role, model in (("draft", DRAFT), ("target", TARGET))}
-    print(
-        f"\nhidden states on disk: {kept['draft'] / 1e9:.0f} GB of the draft, {kept['target'] / 1e9:.0f} GB of the target"
-    )
+        days = []
+        for work in found.values():
+            alone = sum(work[name] for name in UNDIVIDED)
+            days.append((alone + (sum(work.values()) - alone) / n) / 24)
+        print(f"| {n} | {' | '.join(f'{d:.1f}' for d in days)} |")
+    kept = [2 * chosen.samples * model.states / 1e9 for model in (DRAFT, TARGET)]
+    print(f"\nhidden states on disk: {kept[0]:.0f} GB of the draft, {kept[1]:.0f} GB of the target")
 
 
 if __name__ == "__main__":
