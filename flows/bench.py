@@ -70,9 +70,9 @@ def compare(request: Request) -> None:
     progress = ui.Progress(["bench", "report"])
     if settings.scale.workers > 1:
         scale.run_parts(ROOT, "bench", args, settings.scale, live=not ui.served())
-    command(args, progress.bar)
+    ui.passed(command(args, progress.bar))
     ui.table("comparison", library.comparison(ROOT / out / "summary.json"), f"Methods on the test problems, in {out}")
     progress.step("report")
-    command(["report", "--results", str(out)], progress.bar)
+    ui.passed(command(["report", "--results", str(out)], progress.bar))
     progress.done()
     ui.report_link(ROOT, out / "report" / "index.html")

@@ -75,7 +75,7 @@ def bring_up_to_date(request: Request) -> None:
         progress.step(name)
         if name in scale.DIVIDED and workers.workers > 1 and not library.is_cached(ROOT, name):
             scale.run_parts(ROOT, name, ["stage", name], workers, live)
-        stage(name, live=live, bar=progress.bar)
+        ui.passed(stage(name, live=live, bar=progress.bar))
     progress.step("track")
     track()
     progress.done()

@@ -7,14 +7,12 @@ not what a stage computes.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +23,7 @@ from ruamel.yaml.error import YAMLError
 from semspec import config, preflight
 from semspec.commands import Log, StageFailed, environment, run_command
 from semspec.errors import UserError
+from semspec.process import cancellable, cancelled, leave
 from semspec.quiet import quiet
 
 FLOWS = Path("flows")
@@ -37,10 +36,6 @@ _NOISE = re.compile(  # what dvc says around a stage's own output
     r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|Data and pipelines are up to date"
     r"|WARNING: Process '.*RWLock-file|\s*$)"
 )
-
-
-BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
-_cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a stage of this process
 
 
 def graph(root: Path) -> dict[str, set[str]]:
@@ -114,36 +109,15 @@ def stale(root: Path) -> list[str]:
     return todo
 
 
-def _leave() -> None:
-    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.terminate()
-    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(130)
-
-
 def run_stage(root: Path, name: str, log: Log | None = None, live: bool = True, bar: Log | None = None) -> None:
     """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`; bars to `bar`.
 
     Raises `UserError` with the stage's own line for a mistake of the user's, `StageFailed` for anything else.
-    Any exception, cancellation too, ends the stage with all its processes; after a cancellation a `live` process ends
-    within `BOOKKEEPING_S`.
+    Any exception, cancellation too, ends the stage with all its processes.
     """
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
-    try:
+    with cancellable(live):
         code, held = run_command(command, root, log, live, bar, keep=lambda line: not _NOISE.match(line))
-    except BaseException as e:
-        if live and not isinstance(e, Exception):
-            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
-            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
-            _cancelled[-1].daemon = True
-            _cancelled[-1].start()
-        raise
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
@@ -234,7 +208,7 @@ def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Seque
     print(f"to do: {', '.join(todo)}", flush=True)
     print("starting Prefect ...", file=sys.stderr, flush=True)
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    _cancelled.clear()
+    cancelled.clear()
     try:
         flow = load_flow(root)
         flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
@@ -244,10 +218,10 @@ def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Seque
     except UserError:
         raise
     except BaseException as e:
-        if _cancelled or isinstance(e, KeyboardInterrupt):
-            for timer in _cancelled:
+        if cancelled or isinstance(e, KeyboardInterrupt):
+            for timer in cancelled:
                 timer.cancel()
-            _leave()
+            leave()
             return 130
         if type(e).__module__.startswith("httpx") or "Failed to reach API" in str(e):
             where = os.environ.get("PREFECT_API_URL")

@@ -22,7 +22,10 @@ from pathlib import Path
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; with what a server needs to notice, a cancelled run is gone within 5 s
 PARENT = "SEMSPEC_PARENT"  # in a command's environment: the process without which it must not go on
+BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
 
+cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a command that someone watched
+ending = threading.Event()  # this process was cancelled
 _running: set[subprocess.Popen[bytes]] = set()  # the groups of this process, in whatever thread
 
 
@@ -46,7 +49,11 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_groups() -> None:
-    """End all groups that this process runs, in whatever thread: an exception reaches only the one it is raised in."""
+    """End all groups that this process runs, in whatever thread: an exception reaches only the one it is raised in.
+
+    For good: a thread that would try again what was ended starts nothing.
+    """
+    ending.set()
     for process in list(_running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -65,6 +72,35 @@ def end_with_parent() -> None:
 
     if asked.isdecimal():
         threading.Thread(target=watch, daemon=True).start()
+
+
+def leave() -> None:
+    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.terminate()
+    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
+
+
+@contextlib.contextmanager
+def cancellable(live: bool) -> Iterator[None]:
+    """After a cancellation in here all groups are ended, and a `live` process ends within `BOOKKEEPING_S`."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        end_groups()
+        if live:  # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
+            cancelled.append(threading.Timer(BOOKKEEPING_S, leave))
+            cancelled[-1].daemon = True
+            cancelled[-1].start()
+        raise
 
 
 def _output() -> tuple[int, int]:
@@ -131,6 +167,8 @@ def run_group(
     bar: gets every state of a progress bar.
     Any exception raised while it runs (Ctrl-C, a cancelled flow) ends the command's whole process group.
     """
+    if ending.is_set():
+        raise InterruptedError("cancelled")
     read_end, write_end = _output()
     try:
         process = subprocess.Popen(

@@ -16,7 +16,7 @@ from typing import Any
 
 from semspec.commands import StageFailed, semspec
 from semspec.config import Scale
-from semspec.process import end_groups
+from semspec.process import cancellable
 from semspec.ui import Progress
 
 DIVIDED = ("sample", "bench")  # the stages that take --part
@@ -103,12 +103,9 @@ def run_parts(root: Path, name: str, args: Sequence[str], scale: Scale, live: bo
     def parts() -> None:
         with _reserved(scale):
             futures = [part.submit(str(root), name, list(args), k, n, devices(k, gpus), live) for k in range(1, n + 1)]
-        try:
+        with cancellable(live):  # here: the task runner would wait for its threads first
             for future in futures:
                 future.result()
-        except BaseException:
-            end_groups()  # before the task runner waits for its threads
-            raise
 
     divided = flow(parts, name="parts", flow_run_name=f"{name} in {n} parts", task_runner=_runner(scale))
     divided()

@@ -25,7 +25,7 @@ def served() -> bool:
 
 
 def failed(error: UserError | StageFailed) -> Any:
-    """The end of a flow or task in the UI: Failed with one line and no traceback; who waits for it gets the error.
+    """The end of a flow or task in the UI: Failed with one line and no traceback.
 
     From the command line it is raised again: that says it itself, with its exit code.
     """
@@ -33,7 +33,13 @@ def failed(error: UserError | StageFailed) -> Any:
 
     if not served():
         raise error
-    return Failed(message=str(error), data=error)
+    return Failed(message=str(error))
+
+
+def passed(outcome: Any) -> None:
+    """Raise the error of a task that ended by `failed`: Prefect hands the state back instead."""
+    if outcome is not None:
+        raise StageFailed(outcome.message)
 
 
 class Progress:

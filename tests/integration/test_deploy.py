@@ -130,6 +130,21 @@ def test_cancelling_ends_all_processes_within_five_seconds(deployed, seed):
     assert not list((root / "results").rglob("*.tmp*"))
 
 
+def test_cancelling_ends_all_parts_for_good(deployed):
+    """Parts run in threads that a signal does not reach: they end too, and are not tried again."""
+    api, root = deployed
+    run = api.start("bench", name="long", bench={"limit": 2000}, scale={"workers": 2}).json()["id"]
+    api.wait(run, until=lambda state: len(list((root / "results/long").glob("*.partial.*"))) == 2)
+    assert len(processes(root, "--part")) == 2
+    start = time.monotonic()
+    api.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
+    while processes(root, "--part"):
+        assert time.monotonic() - start < 5, "still running"
+        time.sleep(0.05)
+    assert api.wait(run)["type"] == "CANCELLED"
+    assert not processes(root, "--part") and not (root / "results/long/results.jsonl").exists()
+
+
 def test_retrying_goes_on_where_it_failed(deployed):
     """Retry from the UI runs the failed stage and those behind it; a bug is one line, and no traceback of ours."""
     api, root = deployed
@@ -141,6 +156,18 @@ def test_retrying_goes_on_where_it_failed(deployed):
     assert api.post(f"/flow_runs/{run}/set_state", {"state": again}).json()["status"] == "ACCEPT"
     assert api.wait(run, until=lambda state: state["type"] == "COMPLETED")
     assert ran(root) == ["bench", "bench", "report"]
+
+
+def test_a_pipeline_in_two_parts_makes_the_parts_before_the_stage(deployed):
+    """The parts are task runs of a flow run of their own, and leave their rows for the stage."""
+    api, root = deployed
+    run = api.start("pipeline", seed=9, scale={"workers": 2}).json()["id"]
+    assert api.wait(run)["type"] == "COMPLETED", api.logs(run)
+    config.apply(root, overrides=["scale.workers=1"])
+    left = sorted(p.name for p in (root / "results/bench").glob("*.partial.*"))
+    assert left == ["results.partial.1-2.jsonl", "results.partial.2-2.jsonl"]
+    body = {"flow_runs": {"parent_flow_run_id": {"any_": [run]}}}
+    assert [r["name"] for r in api.post("/flow_runs/filter", body).json()] == ["bench in 2 parts"]
 
 
 def test_a_mistake_in_the_form_is_one_line_and_changes_nothing(deployed):

@@ -176,6 +176,10 @@ def test_stale_names_what_follows_from_a_change(project):
     assert pipeline.stale(project) == []
     config.apply(project, overrides=["seed=3"])
     assert pipeline.stale(project) == ["bench", "report"]
+    assert not pipeline.is_cached(project, "bench")
+    config.apply(project, overrides=["seed=0"])
+    assert pipeline.is_cached(project, "bench")
+    config.apply(project, overrides=["seed=3"])
     with pytest.raises(pipeline.StageFailed, match=r"stage 'bench' failed \(exit code 1\)"):
         pipeline.run_stage(project, "bench", live=False)
 
@@ -209,9 +213,12 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pipeline, "run_command", interrupted)
     monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
-    monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
+    monkeypatch.setattr(pipeline, "leave", lambda: left.append(1))
     assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
-    assert all(timer.finished.is_set() for timer in pipeline._cancelled)
+    assert all(timer.finished.is_set() for timer in process.cancelled)
+    with pytest.raises(InterruptedError):  # in a thread that would try the stage again
+        run("print('again')")
+    process.ending.clear()
 
 
 def test_an_unreachable_server_is_one_line(project):
