@@ -5,41 +5,43 @@ postponed in this file: Prefect must see the real type of the flow's parameter, 
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from semspec import config, preflight
+from semspec import config, forms, preflight, scale, ui
 from semspec import pipeline as library
+from semspec.commands import StageFailed
 from semspec.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 library.quiet(ROOT)  # before prefect is imported
 
 from prefect import flow, get_run_logger, task  # noqa: E402
-from prefect.artifacts import create_markdown_artifact  # noqa: E402
 from prefect.cache_policies import NO_CACHE  # noqa: E402
-from prefect.states import Failed  # noqa: E402
-from pydantic import BaseModel, Field  # noqa: E402
+from pydantic import Field  # noqa: E402
 
-
-class Request(BaseModel):
-    """What to run."""
-
-    profile: Literal[("current", *config.profiles())] = Field(  # type: ignore[valid-type]
-        "current", description="A profile to merge into params.yaml first; `current` leaves it as it is."
-    )
-    overrides: list[str] = Field(
-        default=[], description="Single parameters to change in params.yaml, each as section.name=value."
-    )
+Request = forms.request(
+    [name for name in config.Settings.model_fields if name != "profile"],
+    "What to run. A field left empty keeps the value of params.yaml; one that is filled changes it there.",
+    profile=(
+        Literal[("current", *config.profiles())],  # type: ignore[valid-type]
+        Field("current", title="profile", description="Merged into params.yaml first; `current` leaves it as it is."),
+    ),
+)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="{name}", persist_result=False)
-def stage(name: str, live: bool = True) -> None:
+def stage(name: str, live: bool = True, bar: Callable[[str], None] | None = None) -> Any:
     """Run one DVC stage; `live` shows its output on the terminal as well."""
     logger = get_run_logger()
     start = time.perf_counter()
-    library.run_stage(ROOT, name, log=logger.info, live=live)
+    try:
+        library.run_stage(ROOT, name, log=logger.info, live=live, bar=bar)
+    except (UserError, StageFailed) as e:
+        return ui.failed(e)
     logger.info("%s: %.1f s", name, time.perf_counter() - start)
+    return None
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -48,40 +50,34 @@ def track() -> None:
     library.track(ROOT)
 
 
-def served() -> bool:
-    """Was this run started from a deployment (the UI), so that nobody watches the terminal?"""
-    from prefect.runtime import deployment
-
-    return deployment.id is not None
-
-
 @flow(name="pipeline", persist_result=False)
 def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """From models to report. Runs what is out of date, and nothing else."""
     try:
         bring_up_to_date(request)
-    except UserError as e:
-        if not served():
-            raise  # the command line says it, with exit code 2
-        return Failed(message=str(e))  # one line in the UI, no traceback
+    except (UserError, StageFailed) as e:
+        return ui.failed(e)
     return None
 
 
 def bring_up_to_date(request: Request) -> None:
     """What the flow does; `UserError` for the user's mistakes."""
     logger = get_run_logger()
+    live = not ui.served()
     profile = None if request.profile == "current" else request.profile
-    for name in config.apply(ROOT, profile, request.overrides, preflight.check):
+    for name in config.apply(ROOT, profile, forms.changes(request), preflight.check):
         logger.info("params.yaml: %s changed", name)
+    workers = config.load(ROOT).scale
     todo = library.stale(ROOT)
     logger.info("to do: %s", ", ".join(todo) or "nothing")
+    progress = ui.Progress([*todo, "track"])
     for name in todo:
-        stage(name, live=not served())
+        progress.step(name)
+        if name in scale.DIVIDED and workers.workers > 1 and not library.is_cached(ROOT, name):
+            scale.run_parts(ROOT, name, ["stage", name], workers, live)
+        ui.passed(stage(name, live=live, bar=progress.bar))
+    progress.step("track")
     track()
-    table = library.results_table(ROOT, markdown=True)
-    if table:
-        create_markdown_artifact(key="comparison", markdown=table, description="Methods on the test problems")
-
-
-if __name__ == "__main__":  # wait for runs that are started from the Prefect UI (docs/reproduce.md)
-    pipeline.serve(name="ui")
+    progress.done()
+    ui.table("comparison", library.comparison(ROOT / library.SUMMARY), "Methods on the test problems")
+    ui.report_link(ROOT, library.REPORT)

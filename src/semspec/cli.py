@@ -16,6 +16,7 @@ from typing import Any, NoReturn, get_args
 
 from semspec import config
 from semspec.errors import UserError
+from semspec.process import end_with_parent
 
 STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
@@ -30,11 +31,8 @@ class Parser(argparse.ArgumentParser):
 
 def _overridden(args: argparse.Namespace, **more: Any) -> config.Settings:
     """params.yaml with the `--set` values and the given `section.name` values on top, in memory only."""
-    data = config.load(".").model_dump()
-    for dotted, value in [*map(config.parse_override, getattr(args, "set", [])), *more.items()]:
-        if value is not None:
-            config.put(data, dotted, value)
-    return config.validate(data, "the command line")
+    values = {dotted: value for dotted, value in more.items() if value is not None}
+    return config.overridden(".", getattr(args, "set", []), values, "the command line")
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -54,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
 def stage(args: argparse.Namespace) -> int:
     from semspec.stages import STAGES
 
-    if args.part and args.name != "sample":
-        raise UserError(f"--part divides the stage sample; {args.name} is made in one piece")
+    if args.part and args.name not in ("sample", "bench"):
+        raise UserError(f"--part divides the stages sample and bench; {args.name} is made in one piece")
     settings = config.load(".")
     STAGES[args.name](settings, Path("."), **({"part": args.part} if args.part else {}))
     if config.load(".") != settings:  # DVC would record this output as made with the new values
@@ -131,7 +129,9 @@ def bench(args: argparse.Namespace) -> int:
     from semspec.bench.command import bench as compare
 
     out = Path(args.out)
-    summary = compare(settings, Path("."), out, Path(args.data_dir) if args.data_dir else None)
+    summary = compare(settings, Path("."), out, Path(args.data_dir) if args.data_dir else None, args.part or (1, 1))
+    if args.part:
+        return 0
     if args.json:
         print(json.dumps(summary, sort_keys=True))
         return 0
@@ -163,6 +163,12 @@ def report(args: argparse.Namespace) -> int:
     recorded = (results / "params.yaml").exists()
     print(build(config.load(results if recorded else "."), Path("."), results, recorded))
     return 0
+
+
+def deploy(args: argparse.Namespace) -> int:
+    from semspec.deploy import deploy as offer
+
+    return offer(Path("."), args.port)
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -200,7 +206,7 @@ def parser() -> Parser:
         "--part",
         type=_part,
         metavar="K/N",
-        help="(sample) make every N-th shard only, so that N processes can share it",
+        help="(sample, bench) make every N-th shard or problem only, so that N processes can share it",
     )
 
     p = verb("models", models, "list, fetch or verify the models")
@@ -227,6 +233,7 @@ def parser() -> Parser:
     p.add_argument("--repeats", type=int, help="answers of each method to each problem")
     p.add_argument("--seed", type=int)
     p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
+    p.add_argument("--part", type=_part, metavar="K/N", help="answer every N-th problem only; docs/scale.md")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     settable(p)
 
@@ -237,6 +244,9 @@ def parser() -> Parser:
     p.add_argument(
         "--results", help="a folder with results.jsonl and summary.json of any bench: write its report/ instead"
     )
+    p = verb("deploy", deploy, "offer the flows in the UI of a running Prefect server, with forms; until Ctrl-C")
+    p.add_argument("--port", type=int, default=4201, help="where the reports are shown (default: 4201, on loopback)")
+
     p = verb("doctor", doctor, "check this machine, the models and the project folder")
     p.add_argument("--json", action="store_true")
     return top
@@ -245,6 +255,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
+    end_with_parent()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_MININTERVAL", "30")  # a log file wants a line now and then, no animation

@@ -7,7 +7,7 @@ them. A profile is an overlay of params.yaml that ships with the package (profil
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,7 +61,7 @@ class Engine(Strict):
 class Text(Strict):
     """Cutting text into steps, and the prompt. Both models use the same."""
 
-    split: Literal["blank_line", "sentence"] = "blank_line"
+    split: Literal["blank_line", "sentence"] = Field("blank_line", description="Where a reasoning step ends.")
     max_step_tokens: int = Field(128, ge=4, le=4096, description="A longer step is cut there and marked truncated.")
     system: str = Field(description="System prompt of both models.")
 
@@ -70,7 +70,7 @@ class Contexts(Strict):
     """Which contexts the labels are made in (training questions only)."""
 
     dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, s1k, s1k:math, s1k:science, FILE.jsonl.")
-    questions: int = Field(16, ge=2, le=1_000_000)
+    questions: int = Field(16, ge=2, le=1_000_000, description="Training questions.")
     per_question: int = Field(1, ge=1, le=64, description="Contexts drawn from each question's chain.")
     max_steps: int = Field(6, ge=0, le=1000, description="At most this many steps in front of a sample.")
     max_tokens: int = Field(256, ge=8, le=65536, description="Token limit of the target's own chain.")
@@ -80,8 +80,8 @@ class Sample(Strict):
     """Continuations of each context, by both models."""
 
     n: int = Field(10, ge=2, le=10_000, description="Samples per context and model.")
-    temperature: float = Field(0.7, gt=0, le=5)
-    top_p: float = Field(0.95, gt=0, le=1)
+    temperature: float = Field(0.7, gt=0, le=5, description="Of the sampling; lower is less varied.")
+    top_p: float = Field(0.95, gt=0, le=1, description="Drawn from the likeliest tokens of this probability.")
     contexts_per_shard: int = Field(4, ge=1, le=4096, description="Saved together; a kill loses at most one shard.")
 
 
@@ -102,8 +102,10 @@ class Cluster(Strict):
 class Train(Strict):
     """The probes."""
 
-    features: Literal["hidden", "logprob", "both"] = "both"
-    layers: Literal["all", "last"] | list[int] = "all"
+    features: Literal["hidden", "logprob", "both"] = Field(
+        "both", description="What the probes see: hidden states (the paper's), statistics of log-probabilities, both."
+    )
+    layers: Literal["all", "last"] | list[int] = Field("all", description="all, last, or a list of layer numbers.")
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
     pca: Literal["auto"] | NonNegativeInt = Field(
         "auto", description="Principal components; 0 = none; auto = when rows are few."
@@ -114,13 +116,13 @@ class Train(Strict):
     )
     ridge: float = Field(30.0, gt=0, lt=1e9, description="Ridge strength of `linear`.")
     hidden_sizes: tuple[PositiveInt, PositiveInt] = Field((512, 128), description="The two inner layers of `mlp`.")
-    dropout: float = Field(0.1, ge=0, lt=1)
-    lr: float = Field(1e-3, gt=0, lt=1)
-    weight_decay: float = Field(0.01, ge=0)
-    epochs: int = Field(200, ge=1, le=100_000)
-    patience: int = Field(20, ge=1)
-    batch_size: int = Field(128, ge=1)
-    calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout of `mlp`.")
+    lr: float = Field(1e-3, gt=0, lt=1, description="Learning rate of `mlp`.")
+    weight_decay: float = Field(0.01, ge=0, description="Weight decay of `mlp`.")
+    epochs: int = Field(200, ge=1, le=100_000, description="Epochs of `mlp` at most.")
+    patience: int = Field(20, ge=1, description="Epochs without a gain after which `mlp` stops.")
+    batch_size: int = Field(128, ge=1, description="Rows of one update of `mlp`.")
+    calibration: Literal["none", "isotonic", "sigmoid"] = Field("sigmoid", description="Of the predictions, per fold.")
 
 
 class Decide(Strict):
@@ -163,12 +165,14 @@ class Bench(Strict):
     dataset: str = Field("gsm_symbolic", description="A set's name (docs/bench.md), or a FILE.jsonl.")
     limit: int = Field(6, ge=1, le=1_000_000, description="Test problems.")
     repeats: int = Field(1, ge=1, le=1000, description="Answers to each problem, each with a seed of its own.")
-    methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)
+    methods: list[Method] = Field(
+        default=["target", "draft", "semantic"], min_length=1, description="The decoding methods that are compared."
+    )
     gamma: int = Field(1, ge=1, le=16, description="Steps drafted per verification.")
     temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")
-    top_p: float = Field(0.95, gt=0, le=1)
+    top_p: float = Field(0.95, gt=0, le=1, description="Drawn from the likeliest tokens of this probability.")
     max_tokens: int = Field(320, ge=8, le=131072, description="Token budget of an answer, the same for all methods.")
-    bootstrap: int = Field(2000, ge=100, le=1_000_000)
+    bootstrap: int = Field(2000, ge=100, le=1_000_000, description="Resamples of the confidence intervals.")
 
 
 class Report(Strict):
@@ -180,15 +184,24 @@ class Report(Strict):
 class Tracking(Strict):
     """MLflow."""
 
-    experiment: str = "semspec"
+    experiment: str = Field("semspec", description="Name of the MLflow experiment.")
     uri: str = Field("", description="Empty = sqlite mlflow.db here, artifacts under ./mlruns.")
+
+
+class Scale(Strict):
+    """Who does the long stages (sample, bench). The results don't depend on it."""
+
+    runner: Literal["threads", "ray", "dask"] = Field("threads", description="threads = processes on this machine.")
+    workers: int = Field(1, ge=1, le=4096, description="Parts that are worked on at once; 1 = undivided.")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs of each worker; 0 = whatever is there.")
+    address: str = Field("", description="Of a Ray or Dask cluster; empty = one of `workers` processes, for the run.")
 
 
 class Settings(Strict):
     """Everything in params.yaml."""
 
-    profile: str = "quick"
-    seed: int = Field(0, ge=0, le=2**31 - 1)
+    profile: str = Field("quick", description="The profile that was merged last.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of everything that is drawn.")
     models: Models
     engine: Engine = Engine()
     text: Text
@@ -202,6 +215,7 @@ class Settings(Strict):
     bench: Bench = Bench()
     report: Report = Report()
     tracking: Tracking = Tracking()
+    scale: Scale = Scale()
 
     @field_validator("profile")
     @classmethod
@@ -293,6 +307,19 @@ def parse_override(text: str) -> tuple[str, Any]:
         return name.strip(), YAML(typ="safe").load(raw) if raw.strip() else ""
     except YAMLError:
         raise UserError(f"--set {text!r}: the value is not valid YAML") from None
+
+
+def overridden(
+    root: Path | str = ".",
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+    source: str = "the changed parameters",
+) -> Settings:
+    """The settings in `root`/params.yaml with `section.name=value`, then `values`, on top, in memory only."""
+    data = load(root).model_dump()
+    for dotted, value in [*map(parse_override, overrides), *(values or {}).items()]:
+        put(data, dotted, value)
+    return validate(data, source)
 
 
 def _merge(into: Any, overlay: Any) -> None:

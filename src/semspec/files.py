@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _alive(pid: str) -> bool:
-    """Whether a process of this number runs; true in doubt."""
+HOST = socket.gethostname().replace(".", "_")
+
+
+def _alive(owner: str) -> bool:
+    """Whether the process `HOST-PID` runs; true in doubt, so for one of another machine that shares the folder."""
+    host, _, pid = owner.rpartition("-")
+    if host != HOST:
+        return True
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -42,7 +49,7 @@ def atomic(path: Path | str) -> Iterator[Path]:
     for left in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
         if not _alive(left.name.removesuffix(f".tmp{path.suffix}").split(".")[-1]):  # of a process that was killed
             left.unlink(missing_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{HOST}-{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary
         temporary.replace(path)

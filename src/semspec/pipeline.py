@@ -7,53 +7,35 @@ not what a stage computes.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from semspec import config, preflight
+from semspec.commands import Log, StageFailed, environment, run_command
 from semspec.errors import UserError
-from semspec.process import run_group
+from semspec.process import cancellable, cancelled, leave
 from semspec.quiet import quiet
 
-FLOW = Path("flows") / "pipeline.py"
+FLOWS = Path("flows")
 SUMMARY = Path("results") / "bench" / "summary.json"
 REPORT = Path("results") / "report" / "index.html"
 _BUSY = re.compile(r"\(PID (\d+)\)")
 _EXITED = re.compile(r"exited with (-?\d+)\s*$")
 _NOISE = re.compile(  # what dvc says around a stage's own output
     r"(Running stage |> |Generating lock file |Updating lock file |To track the changes with git|\tgit add "
-    r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|ERROR: |error: |\s*$)"
+    r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|Data and pipelines are up to date"
+    r"|WARNING: Process '.*RWLock-file|\s*$)"
 )
-
-
-BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
-_cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a stage of this process
-
-
-class StageFailed(Exception):
-    """A stage broke in a way that is not the user's mistake; its own output says how."""
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a stage: `semspec` and `dvc` of this Python come first on PATH."""
-    here = str(Path(sys.executable).parent)
-    return os.environ | {
-        "PATH": os.pathsep.join([here, os.environ.get("PATH", "")]),
-        "DVC_NO_ANALYTICS": "true",
-    }
 
 
 def graph(root: Path) -> dict[str, set[str]]:
@@ -76,7 +58,8 @@ def graph(root: Path) -> dict[str, set[str]]:
     return ordered
 
 
-def _check_repository(root: Path) -> None:
+def check_repository(root: Path) -> None:
+    """`UserError` unless `root` is the project in a state that DVC can work in."""
     root = root.resolve()
     missing = [n for n in (".dvc", "dvc.yaml") if not (root / n).exists()]
     if missing:
@@ -110,7 +93,7 @@ def stale(root: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "status", "--json"],
         cwd=root,
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -126,43 +109,15 @@ def stale(root: Path) -> list[str]:
     return todo
 
 
-def _leave() -> None:
-    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.terminate()
-    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(130)
-
-
-def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None:
-    """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`.
+def run_stage(root: Path, name: str, log: Log | None = None, live: bool = True, bar: Log | None = None) -> None:
+    """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`; bars to `bar`.
 
     Raises `UserError` with the stage's own line for a mistake of the user's, `StageFailed` for anything else.
-    Any exception, cancellation too, ends the stage with all its processes; after a cancellation a `live` process ends
-    within `BOOKKEEPING_S`.
+    Any exception, cancellation too, ends the stage with all its processes.
     """
-    held: list[str] = []  # error lines: shown once, by whoever catches the exception
-
-    def keep(line: str) -> bool:
-        if line.startswith(("error: ", "ERROR: ")):
-            held.append(line.strip())
-        return not _NOISE.match(line)
-
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
-    try:
-        code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
-    except BaseException as e:
-        if live and not isinstance(e, Exception):
-            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
-            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
-            _cancelled[-1].daemon = True
-            _cancelled[-1].start()
-        raise
+    with cancellable(live):
+        code, held = run_command(command, root, log, live, bar, keep=lambda line: not _NOISE.match(line))
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
@@ -176,12 +131,25 @@ def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None
     raise StageFailed(f"stage '{name}' failed (exit code {exited.group(1)}){said}")
 
 
-def load_flow(root: Path) -> ModuleType:
-    """flows/pipeline.py of `root` as a module."""
-    path = (root / FLOW).resolve()
+def is_cached(root: Path, name: str) -> bool:
+    """Has DVC kept the outputs of this very stage, so that it need not run again?"""
+    from dvc.repo import Repo
+    from dvc.stage.cache import RunCacheNotFoundError
+
+    with Repo(str(root)) as repo:
+        try:
+            repo.stage_cache.restore(repo.stage.load_one("dvc.yaml", name), dry=True)
+        except RunCacheNotFoundError:
+            return False
+    return True
+
+
+def load_flow(root: Path, name: str = "pipeline") -> ModuleType:
+    """flows/NAME.py of `root` as a module."""
+    path = (root / FLOWS / f"{name}.py").resolve()
     if not path.exists():
-        raise UserError(f"no {FLOW} in {root.resolve()}; run `semspec run` in the cloned repository")
-    spec = importlib.util.spec_from_file_location("semspec_flow_pipeline", path)
+        raise UserError(f"no {FLOWS / path.name} in {root.resolve()}; run `semspec` in the cloned repository")
+    spec = importlib.util.spec_from_file_location(f"semspec_flow_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic looks the flow's parameter model up here
@@ -189,12 +157,12 @@ def load_flow(root: Path) -> ModuleType:
     return module
 
 
-def results_table(root: Path, markdown: bool = False) -> str:
-    """The comparison in results/bench/summary.json as text; empty when there is none."""
+def comparison(path: Path) -> list[dict[str, str]]:
+    """The comparison in a summary.json, a row for each method, as text; empty when there is none."""
     try:
-        methods = json.loads((root / SUMMARY).read_text(encoding="utf-8"))["methods"]
+        methods = json.loads(path.read_text(encoding="utf-8"))["methods"]
     except (OSError, ValueError, KeyError):
-        return ""
+        return []
     columns = {
         "pass_at_1": ("Pass@1", "{:.3f}"),
         "latency_s": ("latency s", "{:.2f}"),
@@ -204,20 +172,24 @@ def results_table(root: Path, markdown: bool = False) -> str:
         "acceptance_rate": ("accepted", "{:.2f}"),
         "n": ("n", "{:d}"),
     }
-    rows = [["method", *(title for title, _ in columns.values())]]
+    rows = []
     for method, values in methods.items():
-        cells = []
-        for key, (_, form) in columns.items():
+        row = {"method": method}
+        for key, (title, form) in columns.items():
             value = values.get(key)
-            cells.append("-" if value is None else form.format(value))
+            row[title] = "-" if value is None else form.format(value)
             interval = values.get(f"{key}_ci")
             if value is not None and isinstance(interval, Sequence) and None not in interval:
-                cells[-1] += " [" + ", ".join(f"{bound:.2f}" for bound in interval) + "]"
-        rows.append([method, *cells])
-    if markdown:
-        rows.insert(1, ["---"] * len(rows[0]))
-        return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+                row[title] += " [" + ", ".join(f"{bound:.2f}" for bound in interval) + "]"
+        rows.append(row)
+    return rows
+
+
+def results_table(root: Path) -> str:
+    """`comparison` of the last run as a text table; empty when there is none."""
+    found = comparison(root / SUMMARY)
+    rows = [list(found[0]), *(list(row.values()) for row in found)] if found else []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
@@ -236,7 +208,7 @@ def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Seque
     print(f"to do: {', '.join(todo)}", flush=True)
     print("starting Prefect ...", file=sys.stderr, flush=True)
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    _cancelled.clear()
+    cancelled.clear()
     try:
         flow = load_flow(root)
         flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
@@ -246,10 +218,10 @@ def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Seque
     except UserError:
         raise
     except BaseException as e:
-        if _cancelled or isinstance(e, KeyboardInterrupt):
-            for timer in _cancelled:
+        if cancelled or isinstance(e, KeyboardInterrupt):
+            for timer in cancelled:
                 timer.cancel()
-            _leave()
+            leave()
             return 130
         if type(e).__module__.startswith("httpx") or "Failed to reach API" in str(e):
             where = os.environ.get("PREFECT_API_URL")
@@ -266,7 +238,7 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     """
     root = root.resolve()
     quiet(root)
-    _check_repository(root)
+    check_repository(root)
     config.load(root)  # a file that is no YAML is better explained here than by DVC
     todo = stale(root)  # then: it refuses while another run works, before that run's parameters are changed
     changed = config.apply(root, profile, overrides, preflight.check)

@@ -6,6 +6,8 @@ of what stages do with the settings.
 
 from __future__ import annotations
 
+import importlib.util
+
 from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.models import check_name
@@ -18,6 +20,9 @@ def check(settings: Settings) -> None:
     check_dataset(settings.bench.dataset, "test")
     for role in ("draft", "target", "encoder"):
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    runner = settings.scale.runner
+    if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
+        raise UserError(f"scale.runner is '{runner}', which is not installed; pip install 'semspec[{runner}]'")
     if settings.engine.device.startswith("cuda"):
         import torch
 

@@ -14,12 +14,19 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-GRACE_S = 5.0
+GRACE_S = 3.0  # between SIGTERM and SIGKILL; with what a server needs to notice, a cancelled run is gone within 5 s
+PARENT = "SEMSPEC_PARENT"  # in a command's environment: the process without which it must not go on
+BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
+
+cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a command that someone watched
+ending = threading.Event()  # this process was cancelled
+_running: set[subprocess.Popen[bytes]] = set()  # the groups of this process, in whatever thread
 
 
 def _wait_for_group(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -39,6 +46,61 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         _wait_for_group(process, 1.0)
     process.wait()
+
+
+def end_groups() -> None:
+    """End all groups that this process runs, in whatever thread: an exception reaches only the one it is raised in.
+
+    For good: a thread that would try again what was ended starts nothing.
+    """
+    ending.set()
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in list(_running):
+        end_group(process)
+
+
+def end_with_parent() -> None:
+    """Let this process end when the one that asked for that by `PARENT` is gone, killed without a chance to end us."""
+    asked = os.environ.pop(PARENT, "")  # ours, not our children's
+
+    def watch() -> None:
+        while os.getppid() == int(asked):
+            time.sleep(0.5)
+        os._exit(1)
+
+    if asked.isdecimal():
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def leave() -> None:
+    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.terminate()
+    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
+
+
+@contextlib.contextmanager
+def cancellable(live: bool) -> Iterator[None]:
+    """After a cancellation in here all groups are ended, and a `live` process ends within `BOOKKEEPING_S`."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        end_groups()
+        if live:  # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
+            cancelled.append(threading.Timer(BOOKKEEPING_S, leave))
+            cancelled[-1].daemon = True
+            cancelled[-1].start()
+        raise
 
 
 def _output() -> tuple[int, int]:
@@ -95,14 +157,18 @@ def run_group(
     keep: Callable[[str], bool] = lambda line: True,
     log: Callable[[str], None] | None = None,
     live: bool = True,
+    bar: Callable[[str], None] | None = None,
 ) -> int:
     """Run `command`, show its output, return its exit code.
 
     keep: called with every full line; False hides the line.
     log: gets every kept line that is no part of a progress bar, without its newline.
     live: copy the output to our stderr as it comes.
+    bar: gets every state of a progress bar.
     Any exception raised while it runs (Ctrl-C, a cancelled flow) ends the command's whole process group.
     """
+    if ending.is_set():
+        raise InterruptedError("cancelled")
     read_end, write_end = _output()
     try:
         process = subprocess.Popen(
@@ -114,6 +180,7 @@ def run_group(
         raise
     finally:
         os.close(write_end)
+    _running.add(process)
     try:
         for piece in _pieces(read_end, process):
             line = piece.endswith("\n") and not piece.startswith("\r")
@@ -124,9 +191,12 @@ def run_group(
                 sys.stderr.flush()
             if line and log is not None and piece.strip():
                 log(piece.rstrip())
+            if bar is not None and not line and piece.strip():
+                bar(piece.strip())
         return process.wait()
     except BaseException:
         end_group(process)
         raise
     finally:
+        _running.discard(process)
         os.close(read_end)

@@ -20,6 +20,7 @@ def quiet(root: Path) -> None:
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "DVC_NO_ANALYTICS": "true",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
     if "PREFECT_API_URL" not in os.environ:
         defaults["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"

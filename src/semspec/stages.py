@@ -68,10 +68,10 @@ def train(settings: Settings, root: Path) -> None:
     train_stage(settings, root)
 
 
-def bench(settings: Settings, root: Path) -> None:
+def bench(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> None:
     from semspec.bench.command import bench
 
-    bench(settings, root, root / "results/bench")
+    bench(settings, root, root / "results/bench", part=part)
 
 
 def truth(settings: Settings, root: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_project import DVC_YAML, alive, make_fake, processes, ran
 from ruamel.yaml import YAML
 
 from semspec import config, pipeline, process
@@ -54,7 +55,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale"}
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():
@@ -135,14 +136,6 @@ def test_a_process_left_behind_does_not_hold_the_run_up():
     assert code == 0 and lines == ["done"] and time.monotonic() - start < 20
 
 
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypatch):
     """Cancelling kills the whole process group, stubborn members too."""
     monkeypatch.setattr(process, "GRACE_S", 0.5)
@@ -168,49 +161,11 @@ def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypat
 
 # -- a small project with real DVC ----------------------------------------------------------------------
 
-STAGE = """
-import sys, time, pathlib, ruamel.yaml
-name, out = sys.argv[1:3]
-seed = ruamel.yaml.YAML(typ="safe").load(open("params.yaml"))["seed"]
-print(f"working on {name}", flush=True)
-with open("ran.txt", "a") as f: f.write(name + "\\n")
-if seed == 2 and name == "bench": sys.exit(print("error: no dataset 'x'; see the docs", file=sys.stderr) or 2)
-if seed == 3 and name == "bench": raise RuntimeError("bug")
-if seed == 4 and name == "bench": print("asleep", flush=True); time.sleep(120)
-p = pathlib.Path(out); p.parent.mkdir(parents=True, exist_ok=True)
-text = '{"methods": {"semantic": {"pass_at_1": 0.5, "pass_at_1_ci": [0.1, 0.9], "n": 6, "tps": null}}}'
-p.write_text(text if out.endswith("summary.json") else f"{name} {seed}")
-"""
-DVC_YAML = """
-stages:
-  models: {cmd: python stage.py models m.txt, params: [models], outs: [m.txt]}
-  bench:
-    cmd: python stage.py bench results/bench/summary.json
-    deps: [m.txt]
-    params: [seed]
-    metrics: [results/bench/summary.json]
-  report: {cmd: python stage.py report r.txt, deps: [results/bench/summary.json], outs: [r.txt]}
-"""
-
 
 @pytest.fixture
 def project(tmp_path):
     """A git and DVC project with the real flow and fake stages."""
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local"))
-    (tmp_path / "flows").mkdir()
-    shutil.copy(ROOT / "flows/pipeline.py", tmp_path / "flows")
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
-    (tmp_path / "stage.py").write_text(STAGE)
-    return tmp_path
-
-
-def ran(project: Path) -> list[str]:
-    path = project / "ran.txt"
-    names = path.read_text().split() if path.exists() else []
-    path.unlink(missing_ok=True)
-    return names
+    return make_fake(tmp_path)
 
 
 def test_stale_names_what_follows_from_a_change(project):
@@ -221,6 +176,10 @@ def test_stale_names_what_follows_from_a_change(project):
     assert pipeline.stale(project) == []
     config.apply(project, overrides=["seed=3"])
     assert pipeline.stale(project) == ["bench", "report"]
+    assert not pipeline.is_cached(project, "bench")
+    config.apply(project, overrides=["seed=0"])
+    assert pipeline.is_cached(project, "bench")
+    config.apply(project, overrides=["seed=3"])
     with pytest.raises(pipeline.StageFailed, match=r"stage 'bench' failed \(exit code 1\)"):
         pipeline.run_stage(project, "bench", live=False)
 
@@ -252,11 +211,14 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "run_group", interrupted)
+    monkeypatch.setattr(pipeline, "run_command", interrupted)
     monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
-    monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
+    monkeypatch.setattr(pipeline, "leave", lambda: left.append(1))
     assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
-    assert all(timer.finished.is_set() for timer in pipeline._cancelled)
+    assert all(timer.finished.is_set() for timer in process.cancelled)
+    with pytest.raises(InterruptedError):  # in a thread that would try the stage again
+        run("print('again')")
+    process.ending.clear()
 
 
 def test_an_unreachable_server_is_one_line(project):
@@ -296,17 +258,6 @@ def semspec_run(project: Path, *overrides: str, **env: str) -> subprocess.Comple
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def server():
-    """One Prefect server for the tests below, used the way a user with an own server would."""
-    pipeline.quiet(ROOT)
-    from prefect.settings import PREFECT_API_URL
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=180):
-        yield PREFECT_API_URL.value()
-
-
 def test_run_from_nothing_to_the_table_and_again(project, server):
     """All stages run live under a flow and the table is printed; a second run starts no flow and is quick."""
     first = semspec_run(project, PREFECT_API_URL=server)
@@ -337,7 +288,7 @@ def test_cancelling_leaves_no_process(project, server):
         for line in flow.stderr:
             if "asleep" in line:
                 break
-        stage = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _is(p, project, "stage.py")]
+        stage = processes(project.resolve(), "stage.py")
         assert stage
         with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
             pipeline.stale(project)
@@ -351,18 +302,12 @@ def test_cancelling_leaves_no_process(project, server):
             flow.wait(30)
 
 
-def _is(proc: Path, cwd: Path, word: str) -> bool:
-    try:
-        return word in (proc / "cmdline").read_text() and (proc / "cwd").resolve() == cwd.resolve()
-    except OSError:
-        return False
-
-
-def test_table_as_markdown(tmp_path):
-    """Missing values become dashes, intervals are shown, and no summary makes an empty table."""
+def test_table_has_a_dash_for_what_is_missing(tmp_path):
+    """Missing values become dashes, and no summary makes an empty table."""
     assert pipeline.results_table(tmp_path) == ""
     path = tmp_path / "results/bench/summary.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"methods": {"draft": {"pass_at_1": 0.25, "speedup": None, "n": 4}}}))
-    rows = pipeline.results_table(tmp_path, markdown=True).splitlines()
-    assert rows[0].startswith("| method | Pass@1 ") and rows[2] == "| draft | 0.250 | - | - | - | - | - | 4 |"
+    (row,) = pipeline.comparison(path)
+    assert row["method"] == "draft" and row["Pass@1"] == "0.250" and row["speed-up"] == "-" and row["n"] == "4"
+    assert pipeline.results_table(tmp_path).splitlines()[1].split() == ["draft", "0.250", "-", "-", "-", "-", "-", "4"]

@@ -25,13 +25,14 @@ def test_an_error_leaves_the_old_file_and_no_rubbish(tmp_path):
 
 
 def test_leftovers_of_a_dead_process_are_removed(tmp_path):
-    """The temporary file of a killed process goes with the next write, that of a living one stays."""
+    """The temporary file of a killed process goes with the next write; a living one's and another machine's stay."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    for pid in (dead.pid, os.getppid()):
-        (tmp_path / f".a.{pid}.tmp.json").write_text("half")
+    here, elsewhere = f".a.{files.HOST}-{os.getppid()}.tmp.json", f".a.other_machine-{dead.pid}.tmp.json"
+    for name in (f".a.{files.HOST}-{dead.pid}.tmp.json", here, elsewhere):
+        (tmp_path / name).write_text("half")
     files.write_json(tmp_path / "a.json", 1)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f".a.{os.getppid()}.tmp.json", "a.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([here, elsewhere, "a.json"])
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.safetensors", "a.json", "a.jsonl"])

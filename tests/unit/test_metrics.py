@@ -286,3 +286,22 @@ def test_answer_seed_depends_on_problem_and_repeat_only() -> None:
     seeds = {runner.answer_seed(s, p, r) for s in (0, 1) for p in "ab" for r in (0, 1)}
     assert len(seeds) == 8
     assert runner.answer_seed(0, "a") == 1806043053
+
+
+def test_parts_answer_every_problem_once_and_merge_to_the_same_bytes(tmp_path: Path) -> None:
+    """All methods of a problem run in one part; a killed part goes on; the whole run then asks no model again."""
+    go(tmp_path / "alone", [])
+    logs: list[list[tuple[str, str]]] = [[], [], []]
+    out = tmp_path / "parts"
+    with pytest.raises(RuntimeError):
+        go(out, logs[0], fail_at="Three?", part=(1, 2))
+    go(out, logs[1], part=(2, 2))
+    assert not (out / "results.jsonl").exists()
+    go(out, logs[2], part=(1, 2))
+    assert [sorted({q for _, q in log}) for log in logs] == [["One?"], ["Two?"], ["Three?"]]
+    assert all(len(log) == 2 for log in logs)
+    merged: list[tuple[str, str]] = []
+    go(out, merged)
+    assert merged == []
+    assert (out / "graded.jsonl").read_bytes() == (tmp_path / "alone/graded.jsonl").read_bytes()
+    assert not list(out.glob("*.partial*"))

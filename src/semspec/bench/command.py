@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
 
 ROLES = ("draft", "target")
+DYING_S = 10.0  # a part that is done again may find the one whose worker died still about to end
 
 
 def load_probes(settings: Settings, root: Path, methods: Collection[str] = ()) -> dict[str, Any]:
@@ -93,38 +95,62 @@ def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
     return tick
 
 
+class Methods(Mapping[str, decoding.Method]):
+    """Methods by name. The models are loaded when a method is first asked for: to put parts together needs none."""
+
+    def __init__(self, names: list[str], settings: Settings, probes: dict[str, Any]):
+        self.names, self.settings, self.probes = names, settings, probes
+
+    @cached_property
+    def built(self) -> dict[str, decoding.Method]:
+        s, trust = self.settings, self.settings.models.trust_remote_code
+        target = engine.load(s.models.target, s.engine, trust)
+        needed = decoding.NEEDS_DRAFT & set(self.names)
+        draft = engine.load(s.models.draft, s.engine, trust) if needed else None
+        return {name: decoding.build(name, s, draft, target, self.probes) for name in self.names}
+
+    def __getitem__(self, name: str) -> decoding.Method:
+        return self.built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold `out` against a second bench."""
+def _alone(out: Path, part: runner.Part) -> Iterator[None]:
+    """Hold `out` against a second bench, or a second one of the same part."""
     out.mkdir(parents=True, exist_ok=True)
+    whole = part == runner.WHOLE
+    lock = FileLock(out / (".lock" if whole else f".lock.{part[0]}-{part[1]}"))
     try:
-        with FileLock(out / ".lock", timeout=0):
+        with lock.acquire(timeout=0 if whole else DYING_S):
             yield
     except Timeout:
         raise UserError(f"another bench is writing into {out}; wait for it, or choose another --out") from None
 
 
-def bench(settings: Settings, root: Path, out: Path, data_dir: Path | None = None) -> dict[str, Any]:
-    """Run `settings.bench` and write its files into `out`; returns the summary."""
-    with _alone(out):
-        return _bench(settings, root, out, data_dir)
+def bench(
+    settings: Settings, root: Path, out: Path, data_dir: Path | None = None, part: runner.Part = runner.WHOLE
+) -> dict[str, Any]:
+    """Run `settings.bench`, or a part of its problems, and write its files into `out`; returns the summary."""
+    with _alone(out, part):
+        return _bench(settings, root, out, data_dir, part)
 
 
-def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> dict[str, Any]:
+def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, part: runner.Part) -> dict[str, Any]:
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root, names)
-    trust = settings.models.trust_remote_code
-    target = engine.load(settings.models.target, settings.engine, trust)
-    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
-    methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
-    return runner.run(
+    summary = runner.run(
         settings,
-        methods,
+        Methods(names, settings, probes),
         problems,
         out,
-        _bar(len(problems) * chosen.repeats * len(names)),
+        _bar(len(range(part[0] - 1, len(problems), part[1])) * chosen.repeats * len(names)),
         identity=_identity(settings, root, names),
         provenance={
             "dataset": chosen.dataset,
@@ -133,4 +159,8 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
             "target": settings.models.target,
             "weights": settings.engine.weights,
         },
+        part=part,
     )
+    if part != runner.WHOLE:
+        print(f"bench: part {part[0]} of {part[1]} is made; the same without --part puts the parts together")
+    return summary

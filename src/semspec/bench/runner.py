@@ -2,7 +2,9 @@
 
 Methods take turns on each problem, each the first in its turn, so that a machine whose load drifts slows all of them
 alike; the first, cold answer of each method is thrown away. Every row is on disk as soon as it exists, and a run that
-was killed goes on where it stopped. Knows the interface of a method, not how any method works.
+was killed goes on where it stopped. Several processes may take a part of the problems each: all methods of a problem
+run in the same part, one after the other, so that their latencies stay paired. Knows the interface of a method, not how
+any method works.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, dict[str, Any]], None]  # answers done, answers in all, the row just written
 Grader = Callable[[str, str], Any]
 
-PARTIAL = "results.partial.jsonl"
+Part = tuple[int, int]  # (k, n): every n-th problem, from the k-th on
+WHOLE: Part = (1, 1)
+PARTIAL = "results.partial.jsonl"  # rows so far; a part's are in results.partial.K-N.jsonl
 WARM_UP = "What is 1 + 1?"
 _TIMES = ("latency_s", "phases")  # the fields that differ between two equal runs
 _BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
@@ -45,7 +49,7 @@ def answer_seed(seed: int, problem_id: str, repeat: int = 0) -> int:
 
 def settings_key(settings: Settings, identity: str = "") -> str:
     """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
-    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking"})
+    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking", "scale"})
     data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
     data["identity"] = identity
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
@@ -127,19 +131,31 @@ def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _recover(path: Path, key: str) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Rows of a killed run that still hold; the file, whose last line may be torn, is cut down to them."""
+Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat
+
+
+def _read_partial(path: Path, key: str) -> Rows:
+    """The rows of a file that still hold; its last line may be torn."""
     done = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                entry = json.loads(line)
-                row = entry["row"]
-                if entry["key"] == key:
-                    done[entry["asked"], row["method"], row["repeat"]] = row
-            except (ValueError, KeyError, TypeError):
-                continue
-        write_jsonl(path, [{"key": key, "asked": k[0], "row": row} for k, row in done.items()])
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            entry = json.loads(line)
+            row = entry["row"]
+            if entry["key"] == key:
+                done[entry["asked"], row["method"], row["repeat"]] = row
+        except (ValueError, KeyError, TypeError):
+            continue
+    return done
+
+
+def _recover(out: Path, mine: Path, key: str) -> Rows:
+    """Rows of killed runs, and of parts, that still hold; the file `mine` is cut down to those in it."""
+    done: Rows = {}
+    for path in sorted(out.glob("results.partial*.jsonl")):
+        rows = _read_partial(path, key)
+        if path == mine:
+            write_jsonl(path, [{"key": key, "asked": k[0], "row": row} for k, row in rows.items()])
+        done |= rows
     return done
 
 
@@ -181,13 +197,16 @@ def run(
     identity: str = "",
     grade: Grader | None = None,
     provenance: Mapping[str, Any] | None = None,
+    part: Part = WHOLE,
 ) -> dict[str, Any]:
     """Answer every problem with every method; write results.jsonl, graded.jsonl and summary.json into `out`.
 
     identity: anything else an answer depends on (a hash of the probes), so that a resumed run mixes nothing.
     grade: (output, gold) -> Grade; when absent, `semspec.problems.grade`, or `grade_choice` for kind "choice".
     provenance: more entries for the summary's provenance (dataset, its hash).
-    Returns the summary. An error of a method is not caught: rows written so far are kept for the next run.
+    part: (k, n) = answer every n-th problem only, from the k-th on, and leave the rows for a call without it.
+    Returns the summary ({} for a part). An error of a method is not caught: rows written so far are kept for the next
+    run.
     """
     from semspec.provenance import collect
 
@@ -198,9 +217,12 @@ def run(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     key, partial = settings_key(settings, identity), out / PARTIAL
-    done = _recover(partial, key)
+    if part != WHOLE:
+        partial = partial.with_suffix(f".{part[0]}-{part[1]}.jsonl")
+    done = _recover(out, partial, key)
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
-    plan = turns(len(problems), settings.bench.repeats, list(methods))
+    k, n = part
+    plan = [turn for turn in turns(len(problems), settings.bench.repeats, list(methods)) if turn[0] % n == k - 1]
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
@@ -234,6 +256,8 @@ def run(
             if progress is not None:
                 progress(len(rows), len(plan), row)
 
+    if part != WHOLE:
+        return {}
     place = {name: i for i, name in enumerate(methods)}
     rows.sort(key=lambda row: (row["problem"], row["repeat"], place[row["method"]]))
     summary = {
@@ -243,5 +267,6 @@ def run(
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)
-    partial.unlink()
+    for path in out.glob("results.partial*.jsonl"):
+        path.unlink()
     return summary

@@ -160,7 +160,7 @@ def log(root: Path, settings: Settings) -> str:
         return str(known[0].info.run_id)
 
     origin = provenance.collect(settings)
-    parameters = config.flatten(settings.model_dump(mode="json", exclude={"tracking"}))
+    parameters = config.flatten(settings.model_dump(mode="json", exclude={"tracking", "scale"}))
     tags = {
         CONTENT_TAG: md5,
         "semspec.profile": settings.profile,

@@ -1,0 +1,97 @@
+"""What a flow shows in Prefect's UI: how far it is, tables, the report's address, one line for a user's mistake.
+
+Prefect is imported inside the functions. Knows nothing of stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from semspec.commands import StageFailed, fraction
+from semspec.errors import UserError
+
+RESULTS_URL = "SEMSPEC_RESULTS_URL"  # where `semspec deploy` shows the folder results/, for its flows
+
+
+def served() -> bool:
+    """Was this run started from a deployment (the UI), so that nobody watches the terminal?"""
+    from prefect.runtime import deployment
+
+    return deployment.id is not None
+
+
+def failed(error: UserError | StageFailed) -> Any:
+    """The end of a flow or task in the UI: Failed with one line and no traceback.
+
+    From the command line it is raised again: that says it itself, with its exit code.
+    """
+    from prefect.states import Failed
+
+    if not served():
+        raise error
+    return Failed(message=str(error))
+
+
+def passed(outcome: Any) -> None:
+    """Raise the error of a task that ended by `failed`: Prefect hands the state back instead."""
+    if outcome is not None:
+        raise StageFailed(outcome.message)
+
+
+class Progress:
+    """A progress artifact of the flow or task run that makes it. Its steps count alike, however long they are."""
+
+    def __init__(self, steps: Sequence[str], key: str = "progress"):
+        from prefect.artifacts import create_progress_artifact
+
+        self.steps, self.at = list(steps), 0
+        self.id = create_progress_artifact(progress=0.0, key=key, description=self._says())
+
+    def _says(self, more: str = "") -> str:
+        if self.at >= len(self.steps):
+            return "done"
+        return f"{self.at + 1} of {len(self.steps)}: {more or self.steps[self.at]}"
+
+    def _show(self, done: float, says: str) -> None:
+        from prefect.artifacts import update_progress_artifact
+
+        with contextlib.suppress(Exception):  # a server that is away for a moment must not end hours of work
+            update_progress_artifact(self.id, 100 * done / max(1, len(self.steps)), says)
+
+    def step(self, name: str) -> None:
+        """This step begins."""
+        self.at = self.steps.index(name)
+        self._show(self.at, self._says())
+
+    def bar(self, text: str) -> None:
+        """The step's own progress bar has moved on."""
+        part = fraction(text)
+        if part is not None:
+            self._show(self.at + part, self._says(text))
+
+    def done(self) -> None:
+        self.at = len(self.steps)
+        self._show(self.at, self._says())
+
+
+def table(key: str, rows: list[dict[str, str]], text: str) -> None:
+    """Rows as a table artifact; nothing when there are none."""
+    from prefect.artifacts import create_table_artifact
+
+    if rows:
+        create_table_artifact(key=key, table=rows, description=text)
+
+
+def report_link(root: Path, page: Path) -> None:
+    """The address of a page below results/ as a link artifact: under `semspec deploy` one that a browser follows."""
+    from prefect.artifacts import create_link_artifact
+
+    if not (root / page).exists():
+        return
+    base = os.environ.get(RESULTS_URL)
+    link = f"{base}/{page.relative_to('results').as_posix()}" if base else (root / page).resolve().as_uri()
+    create_link_artifact(key="report", link=link, link_text=str(page), description=f"The report: {link}")
