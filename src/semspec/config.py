@@ -181,6 +181,16 @@ class Tracking(Strict):
     uri: str = Field("", description="Empty = sqlite mlflow.db here, artifacts under ./mlruns.")
 
 
+class Registry(Strict):
+    """The registered probes, and when a new version becomes champion."""
+
+    name: str = Field("", pattern=r"^[^/:]*$", description="Of the registered model; empty = semspec-DRAFT-TARGET.")
+    margin: float = Field(2.0, ge=0, le=100, description="Points of Pass@1 that a champion may be worse than the last.")
+    slowdown: float | None = Field(
+        None, gt=0, description="null: latency is recorded only; else at most so many times the champion's."
+    )
+
+
 class Settings(Strict):
     """Everything in params.yaml."""
 
@@ -199,6 +209,7 @@ class Settings(Strict):
     bench: Bench = Bench()
     report: Report = Report()
     tracking: Tracking = Tracking()
+    registry: Registry = Registry()
 
 
 def _yaml() -> YAML:
