@@ -2,7 +2,7 @@
 
     python docker/lock.py > docker/cpu/requirements.txt
 
-Run it on Linux, in the environment in which the tests have passed, after a change of the dependencies in pyproject.toml.
+Run it on Linux, in the environment in which the tests have passed, after pyproject.toml got other dependencies.
 """
 
 import tomllib

@@ -18,7 +18,12 @@ state=$(mktemp -d)
 mkdir "$state/prefect" "$state/mlflow"
 declare -A pid
 finish() {
-  for leader in "${pid[@]}"; do kill -TERM -- "-$leader" 2>/dev/null || true; done
+  for signal in TERM KILL; do
+    for leader in "${pid[@]}"; do kill "-$signal" -- "-$leader" 2>/dev/null || true; done
+    for _ in {1..50}; do
+      [ -z "$(jobs -pr)" ] || sleep 0.2
+    done
+  done
   wait
   rm -rf "$state"
 }
