@@ -9,7 +9,7 @@
 # For a machine without a container engine, and for CI. `semspec`, `prefect` and `mlflow` must be on PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-limit=300 # seconds for all services to become healthy
+limit=600 # seconds for all services to become healthy
 
 services=(prefect mlflow worker)
 [ -z "${SEMSPEC_SERVED:-}" ] || services+=(server)
@@ -18,6 +18,7 @@ state=$(mktemp -d)
 mkdir "$state/prefect" "$state/mlflow"
 declare -A pid
 finish() {
+  exec 2>/dev/null # the shell's own word about each job that it ends
   for signal in TERM KILL; do
     for leader in "${pid[@]}"; do kill "-$signal" -- "-$leader" 2>/dev/null || true; done
     for _ in {1..50}; do
@@ -77,8 +78,8 @@ if [ "${1:-}" = --print ]; then
 fi
 
 set -m # a process group for each service
-start() {
-  "start_$1" >"$state/$1.log" 2>&1 &
+start() { # a service that ends is started again, as compose does; here twice at most
+  for _ in 1 2 3; do ("start_$1"); sleep 2; done >"$state/$1.log" 2>&1 &
   pid[$1]=$!
 }
 healthy() {

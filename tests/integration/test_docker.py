@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(800)
 REPO = Path(__file__).resolve().parents[2]
 COMPOSE = YAML(typ="safe").load(REPO / "docker/compose.yaml")
 SERVICES = COMPOSE["services"]
@@ -138,7 +138,7 @@ def native(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | env,
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=700,
         check=False,
     )
 
