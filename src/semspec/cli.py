@@ -171,6 +171,15 @@ def deploy(args: argparse.Namespace) -> int:
     return offer(Path("."), args.port)
 
 
+def registry(args: argparse.Namespace) -> int:
+    if args.action != "promote" and (args.version or args.force):
+        raise UserError(f"registry {args.action} takes no version and no --force; only promote does")
+    from semspec.tracking.command import run as act
+
+    act(args.action, args.version, _overridden(args), Path("."), args.force, args.json)
+    return 0
+
+
 def doctor(args: argparse.Namespace) -> int:
     from semspec.doctor import examine
 
@@ -246,6 +255,13 @@ def parser() -> Parser:
     )
     p = verb("deploy", deploy, "offer the flows in the UI of a running Prefect server, with forms; until Ctrl-C")
     p.add_argument("--port", type=int, default=4201, help="where the reports are shown (default: 4201, on loopback)")
+
+    p = verb("registry", registry, "the registered probes: list them, promote one to champion, or take that back")
+    p.add_argument("action", choices=("list", "promote", "rollback"))
+    p.add_argument("version", nargs="?", help="(promote) a version or alias; default: the challenger")
+    p.add_argument("--force", action="store_true", help="(promote) whatever the gate says")
+    p.add_argument("--json", action="store_true", help="machine-readable")
+    settable(p)
 
     p = verb("doctor", doctor, "check this machine, the models and the project folder")
     p.add_argument("--json", action="store_true")

@@ -197,6 +197,16 @@ class Scale(Strict):
     address: str = Field("", description="Of a Ray or Dask cluster; empty = one of `workers` processes, for the run.")
 
 
+class Registry(Strict):
+    """The registered probes, and when a new version becomes champion."""
+
+    name: str = Field("", pattern=r"^[^/:]*$", description="Of the registered model; empty = semspec-DRAFT-TARGET.")
+    margin: float = Field(2.0, ge=0, le=100, description="Points of Pass@1 that a champion may be worse than the last.")
+    slowdown: float | None = Field(
+        None, gt=0, description="null: latency is recorded only; else at most so many times the champion's."
+    )
+
+
 class Settings(Strict):
     """Everything in params.yaml."""
 
@@ -223,6 +233,8 @@ class Settings(Strict):
         if name not in profiles():
             raise ValueError(f"no such profile; {_hint(name, profiles())}")
         return name
+
+    registry: Registry = Registry()
 
 
 def _yaml() -> YAML:

@@ -194,13 +194,14 @@ def results_table(root: Path) -> str:
 
 
 def track(root: Path) -> None:
-    """Record the state of the files in MLflow and register the probes; a failure is one warning line."""
+    """Record the state of the files in MLflow, register the probes, say what became of them; a failure is a warning."""
     from semspec import tracking
 
     settings = config.load(root)
     run_id = tracking.log_run(root, settings)
-    if run_id is not None:
-        tracking.register(root, settings, run_id)
+    outcome = tracking.register(root, settings, run_id) if run_id is not None else None
+    if outcome is not None:
+        print(f"registry: {outcome}", flush=True)
 
 
 def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Sequence[str]) -> int:

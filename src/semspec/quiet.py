@@ -19,6 +19,7 @@ def quiet(root: Path) -> None:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 7 would be four minutes of silence where no server answers
         "DVC_NO_ANALYTICS": "true",
         "RAY_USAGE_STATS_ENABLED": "0",
     }

@@ -55,7 +55,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale", "registry"}
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from semspec import config, files, tracking
+from semspec.errors import UserError
 from semspec.probe.calibration import Calibration
 from semspec.probe.probe import Probe
 from semspec.tracking import bundle, mlflow_log, registry
+from semspec.tracking.command import run as act
 
 pytestmark = pytest.mark.timeout(400)
 MINIMAL = {"models": {"draft": "Small/0.5B", "target": "big", "encoder": "e"}, "text": {"system": "Think."}}
@@ -36,13 +38,30 @@ def write_probe(root: Path, role: str, seed: int = 0) -> Probe:
     return probe
 
 
+def write_answers(root: Path, right: str) -> None:
+    """results.jsonl with an answer of `semantic` for each letter: "yn" is one right and one wrong."""
+    rows = [{"id": str(i), "method": "semantic", "correct": r == "y", "latency_s": 2.0} for i, r in enumerate(right)]
+    files.write_jsonl(root / "results/bench/results.jsonl", rows)
+
+
 def write_project(root: Path) -> None:
     """The files that the stages leave, small, with the awkward values (null, lists, text) real ones have."""
     for role in ("draft", "target"):
         write_probe(root, role)
         files.write_json(root / f"data/models/{role}.json", {"name": role, "sha256": role * 4, "folder": role})
     history = [{"epoch": e, "train_loss": 1 / e, "val_loss": None if e == 2 else 2 / e} for e in (1, 2, 3)]
-    probe = {"mae": 0.1, "spearman": None, "predictor": "mlp", "history": history, "mae_ci": [0.05, 0.2]}
+    score = {"mae": 0.1, "spearman": 0.5, "spearman_ci": [0.4, 0.6], "brier": 0.1, "ece": 0.1, "n": 9, "questions": 3}
+    probe = {
+        "mae": 0.1,
+        "spearman": None,
+        "predictor": "mlp",
+        "history": history,
+        "mae_ci": [0.05, 0.2],
+        "candidates": {"mlp": {"all": score}},
+        "baselines": {},
+        "chosen_because": "it is alone",
+        "beats_baselines": None,
+    }
     files.write_json(root / "data/probes/metrics.json", {"target": probe, "decision": {"error": 0.2}})
     semantic = {
         "pass_at_1": 0.5,
@@ -51,8 +70,9 @@ def write_project(root: Path) -> None:
         "acceptance_length": None,
         "n": 6,
     }
-    files.write_json(root / "results/bench/summary.json", {"methods": {"semantic": semantic}, "provenance": {}})
-    files.write_jsonl(root / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": True}])
+    provenance = {"dataset": "/some/where/my.jsonl", "dataset_sha256": "d" * 64, "packages": {"math-verify": "0.9"}}
+    files.write_json(root / "results/bench/summary.json", {"methods": {"semantic": semantic}, "provenance": provenance})
+    write_answers(root, "yn")
     report = root / "results/report"
     (report / "tables").mkdir(parents=True)
     (report / "index.html").write_text("<p>report</p>")
@@ -91,7 +111,7 @@ def test_same_files_make_one_run(project, settings):
     """A second call returns the first run; a changed result makes another run."""
     first = tracking.log_run(project, settings)
     assert first is not None and tracking.log_run(project, settings) == first
-    files.write_jsonl(project / "results/bench/results.jsonl", [{"id": "1", "method": "semantic", "correct": False}])
+    write_answers(project, "nn")
     assert tracking.log_run(project, settings) not in (None, first)
 
 
@@ -102,7 +122,7 @@ def test_run_holds_parameters_curves_metrics_and_report(project, settings):
     run = client.get_run(run_id)
     assert run.data.params["bench.gamma"] == "1" and run.data.params["models.target"] == "big"
     assert run.data.metrics["probe.target.mae"] == 0.1 and run.data.metrics["bench.semantic.pass_at_1_ci.1"] == 0.9
-    assert not any("spearman" in name or "acceptance_length" in name for name in run.data.metrics)
+    assert not {"probe.target.spearman", "bench.semantic.acceptance_length"} & set(run.data.metrics)
     curve = client.get_metric_history(run_id, "probe.target.val_loss")
     assert [(m.step, m.value) for m in curve] == [(1, 2.0), (3, pytest.approx(2 / 3))]
     assert run.info.status == "FINISHED" and run.data.tags["semspec.profile"] == "quick"
@@ -129,18 +149,153 @@ def test_bundle_is_complete_and_repeatable(project, settings, tmp_path):
     assert made["metrics"]["bench"]["semantic"]["pass_at_1_ci"] == [0.1, 0.9]
     assert "history" not in made["metrics"]["probes"]["target"]
     names = {p.relative_to(one).as_posix() for p in one.rglob("*") if p.is_file()}
-    assert names == {"bundle.json"} | {
+    assert names == {"bundle.json", "evaluation.json", "model_card.md"} | {
         f"probes/{r}/{n}" for r in ("draft", "target") for n in ("probe.safetensors", "config.json")
     }
-    assert str(project) not in (one / "bundle.json").read_text()
+    for path in (one / "bundle.json", one / "evaluation.json", one / "model_card.md"):
+        assert str(project) not in path.read_text() and "/some/where" not in path.read_text()
+    evaluation = files.read_json(one / "evaluation.json")
+    assert evaluation["correct"] == {"0": 1.0, "1": 0.0} and evaluation["method"] == "semantic"
+    assert evaluation["conditions"] == {
+        "dataset": "my.jsonl",
+        "n": 2,
+        "problems_sha256": "d" * 64,
+        "repeats": 1,
+        "max_tokens": 320,
+        "sampling": "greedy",
+        "grader": "math-verify 0.9, semspec None",
+    }
 
 
-def test_champion_gives_way_only_to_better_on_the_same_problems():
-    """Worse on the same problems keeps the old champion; other problems can't be compared."""
-    new = {registry.BENCH_TAG: "x", registry.SCORE_TAG: "0.5"}
-    assert registry.beats(new, None)
-    assert not registry.beats(new, {registry.BENCH_TAG: "x", registry.SCORE_TAG: "0.6"})
-    assert registry.beats(new, {registry.BENCH_TAG: "y", registry.SCORE_TAG: "0.6"})
+def test_settings_of_the_registry_change_no_bundle(project, tmp_path):
+    """The margin of the gate is no part of what was measured: another one makes no other version."""
+    digests = set()
+    for margin in (0.0, 5.0):
+        settings = config.validate(MINIMAL | {"registry": {"margin": margin, "name": f"m{margin:g}"}})
+        bundle.make_bundle(project, settings, tmp_path / str(margin))
+        digests.add(bundle.md5(tmp_path / str(margin)))
+    assert len(digests) == 1
+
+
+def test_card_of_a_published_run(tmp_path):
+    """The card says pair, licence, hashes, data, intervals, rule and limits, within MLflow's limit on a description."""
+    published = Path(__file__).resolve().parents[2] / "results/overnight"
+    settings = config.load(published)
+    for role in WIDTH:
+        write_probe(tmp_path, role)
+        name = getattr(settings.models, role)
+        files.write_json(
+            tmp_path / f"data/models/{role}.json", {"name": name, "source": "catalogue", "sha256": "ab" * 32}
+        )
+    shutil.copy(published / "probes.json", tmp_path / "data/probes/metrics.json")
+    (tmp_path / "results/bench").mkdir(parents=True)
+    for name in ("results.jsonl", "summary.json"):
+        shutil.copy(published / name, tmp_path / "results/bench" / name)
+    (tmp_path / "data/labels.parquet").write_bytes(b"labels")
+    bundle.make_bundle(tmp_path, settings, tmp_path / "bundle")
+    text = (tmp_path / "bundle/model_card.md").read_text()
+    assert "| target | qwen2.5-coder-1.5b-instruct | Apache-2.0 | " + "ab" * 32 in text
+    assert "40 problems of `gsm_symbolic` (06719373f4af8495)" in text and "at most 320 tokens, greedy" in text
+    assert "| semantic | 20% [8, 32] | -5 [-20, +10] |" in text and "0.580 [0.53, 0.63]" in text
+    assert "A drafted step is kept where min(1, the joint predictor's) is at least 0.3." in text
+    assert "not truth" in text and "200 questions" in text
+    assert len(text) <= registry.MAX_TEXT and "\n\n\n" not in text
+
+
+def answers(project: Path, settings: config.Settings, right: str) -> registry.Outcome:
+    """Register what `semspec run` would, had `semantic` given these answers."""
+    write_answers(project, right)
+    run_id = tracking.log_run(project, settings)
+    assert run_id is not None
+    outcome = tracking.register(project, settings, run_id)
+    assert outcome is not None
+    return outcome
+
+
+def aliases(project: Path, settings: config.Settings) -> dict[str, str]:
+    return registry.Registry(project, settings).aliases()
+
+
+def test_challengers_pass_the_gate_or_stay_and_a_rollback_takes_the_last_promotion_back(project, settings, capsys):
+    """The story of five versions: first, better, worse, on other problems, forced; and back twice."""
+    assert answers(project, settings, "yn").champion
+    better = answers(project, settings, "yy")
+    assert better.champion and better.former == "1" and aliases(project, settings) == {"champion": "2"}
+    worse = answers(project, settings, "nn")
+    assert not worse.champion and "-100.0 points" in worse.reason and "registry.margin" in worse.reason
+    assert aliases(project, settings) == {"champion": "2", "challenger": "3"}
+    again = answers(project, settings, "yy")
+    assert again.version == "2" and again.champion, "a known bundle is no new version"
+    assert not answers(project, settings, "nn").champion and aliases(project, settings)["challenger"] == "3"
+
+    summary = files.read_json(project / "results/bench/summary.json")
+    summary["provenance"]["dataset_sha256"] = "e" * 64
+    files.write_json(project / "results/bench/summary.json", summary)
+    other = answers(project, settings, "yyy")
+    assert not other.champion and "3 of my.jsonl (eeeeeeee), not 2 of my.jsonl (dddddddd)" in other.reason
+
+    def command(action: str, version: str | None = None, force: bool = False) -> dict:
+        act(action, version, settings, project, force, as_json=True)
+        return json.loads(capsys.readouterr().out)
+
+    with pytest.raises(UserError, match=r"not measured as the champion was.*--force"):
+        act("promote", None, settings, project, False, as_json=False)
+    assert command("promote", force=True)["champion"]
+    assert aliases(project, settings) == {"champion": "4"}
+    listed = command("list")["versions"]
+    assert [v["version"] for v in listed] == ["4", "3", "2", "1"] and listed[0]["aliases"] == ["champion"]
+    assert listed[0]["gate"].startswith("passed (against version 2): forced, although")
+    assert listed[1]["gate"].startswith("refused (against version 2): Pass@1 -100.0")
+    assert command("rollback")["version"] == "2" and command("rollback")["version"] == "1"
+    assert aliases(project, settings) == {"champion": "1"}
+    with pytest.raises(UserError, match="no former champion"):
+        act("rollback", None, settings, project, False, as_json=False)
+    with pytest.raises(UserError, match="no version or alias '9'"):
+        act("promote", "9", settings, project, False, as_json=False)
+    with pytest.raises(UserError, match="no challenger"):
+        act("promote", None, settings, project, False, as_json=False)
+    write_answers(project, "yy")
+    summary["provenance"]["dataset_sha256"] = "d" * 64
+    files.write_json(project / "results/bench/summary.json", summary)
+    assert not answers(project, settings, "yy").champion, "what was rolled back is not promoted by the next run"
+    act("list", None, settings, project, False, as_json=False)
+    assert "champion" in capsys.readouterr().out
+
+
+def test_a_killed_registration_is_finished_by_the_next(project, settings, monkeypatch):
+    """Killed between the version and its alias: the next run gives the same version its alias."""
+    monkeypatch.setattr(registry.Registry, "promote", lambda *a, **k: 1 / 0)
+    run_id = tracking.log_run(project, settings)
+    assert tracking.register(project, settings, run_id) is None
+    monkeypatch.undo()
+    outcome = tracking.register(project, settings, run_id)
+    assert outcome.version == "1" and outcome.champion and aliases(project, settings) == {"champion": "1"}
+
+
+def test_without_results_a_version_stays_challenger(project, settings):
+    """Probes that no comparison has used are registered, and replace no champion."""
+    assert answers(project, settings, "yn").champion
+    files.write_jsonl(project / "results/bench/results.jsonl", [])
+    unmeasured = tracking.register(project, settings, tracking.log_run(project, settings))
+    assert not unmeasured.champion and "no results of semantic" in unmeasured.reason
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("", "no registry in .* yet; `semspec run` makes it"),
+        ("http://u:pw@127.0.0.1:9", "http://127.0.0.1:9 gave no answer"),
+    ],
+)
+def test_a_registry_that_is_not_there_is_one_line(tmp_path, monkeypatch, uri, said):
+    """No database yet, or no server: says so, without the password; makes nothing."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    settings = config.validate(MINIMAL | {"tracking": {"uri": uri}})
+    with pytest.raises(UserError, match=said) as caught:
+        act("list", None, settings, tmp_path, False, as_json=False)
+    assert "\n" not in str(caught.value) and "pw" not in str(caught.value)
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 LOAD = """
@@ -149,19 +304,21 @@ import mlflow, pandas as pd
 mlflow.set_tracking_uri(sys.argv[1])
 model = mlflow.pyfunc.load_model(sys.argv[2])
 out = model.predict(pd.DataFrame(json.load(sys.stdin)))
-print(json.dumps([out["probability"].tolist(), "torch" in sys.modules]))
+example = model.predict(model.input_example)["probability"].tolist()
+print(json.dumps([out["probability"].tolist(), example, "torch" in sys.modules]))
 """
 
 
 def test_registered_model_answers_in_a_clean_process(project, settings):
     """The same bundle twice is one version; `@champion` predicts what the probe does, pickle refused."""
     run_id = tracking.log_run(project, settings)
-    version = tracking.register(project, settings, run_id)
-    assert version == "1" and tracking.register(project, settings, run_id) == "1"
+    first, second = (tracking.register(project, settings, run_id) for _ in range(2))
+    assert first.version == second.version == "1"
     name = registry.model_name(settings)
     assert name == "semspec-0.5b-big"
     client = mlflow_log.client(project, settings)
-    stored = client.get_model_version_by_alias(name, registry.ALIAS)
+    stored = client.get_model_version_by_alias(name, registry.CHAMPION)
+    assert stored.description.startswith("# draft -> target")
     assert stored.version in ("1", 1) and stored.run_id == run_id
     files_of_model = [p.name for p in (project / "mlruns").rglob("*") if p.is_file()]
     assert "probe.safetensors" in files_of_model and not any(n.endswith((".pkl", ".pyc")) for n in files_of_model)
@@ -175,13 +332,15 @@ def test_registered_model_answers_in_a_clean_process(project, settings):
     }
     env = os.environ | {"MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, mlflow_log.uri(project, settings), f"models:/{name}@{registry.ALIAS}"],
+        [sys.executable, "-c", LOAD, mlflow_log.uri(project, settings), f"models:/{name}@{registry.CHAMPION}"],
         input=json.dumps(rows), env=env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    got, torch_loaded = json.loads(done.stdout.strip().splitlines()[-1])
+    got, example, torch_loaded = json.loads(done.stdout.strip().splitlines()[-1])
     probes = {role: Probe.load(project / "data/probes" / role) for role in WIDTH}
     for value, role, hidden, logprob in zip(got, roles, rows["hidden"], rows["logprob"], strict=True):
         want = probes[role].predict(np.array(hidden).reshape(1, 2, -1), np.array([logprob]))[0]
         assert value == pytest.approx(want, abs=1e-5)
+    want = probes["draft"].predict(np.zeros((1, 2, WIDTH["draft"])), np.zeros((1, 5)))[0]
+    assert example == [pytest.approx(want, abs=0.01)], "the example is the mean state, which is zero here"
     assert not torch_loaded, "the probes need no torch"

@@ -141,7 +141,7 @@ METRICS: tuple[Metric, ...] = (
 BY_KEY = {m.key: m for m in METRICS}
 
 
-def _per_problem(rows: Sequence[Row], field: str) -> dict[str, float]:
+def per_problem(rows: Sequence[Row], field: str) -> dict[str, float]:
     """{problem id: mean of `field` over the problem's repeats}, in the order of the rows."""
     values: dict[str, list[float]] = {}
     for row in rows:
@@ -159,8 +159,8 @@ def _total(rows: Sequence[Row], field: str) -> float:
 
 def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
     """Metrics of one method that need no other method."""
-    correct = list(_per_problem(rows, "correct").values())
-    latency = list(_per_problem(rows, "latency_s").values())
+    correct = list(per_problem(rows, "correct").values())
+    latency = list(per_problem(rows, "latency_s").values())
     output = _total(rows, "output_tokens")
     return {
         "pass_at_1": float(np.mean(correct)),
@@ -186,11 +186,11 @@ def _against(rows: Sequence[Row], base: Sequence[Row], resamples: int, seed: int
     """Speed-up and difference in Pass@1 against `base`, over the problems that both have; else null."""
     keys = ("speedup", "speedup_total", "pass_at_1_diff")
     out: dict[str, Any] = dict.fromkeys([*keys, *(f"{k}_ci" for k in keys)])
-    mine, theirs = _per_problem(rows, "latency_s"), _per_problem(base, "latency_s")
+    mine, theirs = per_problem(rows, "latency_s"), per_problem(base, "latency_s")
     shared = [k for k in mine if k in theirs]
     if not shared:
         return out
-    right, base_right = _per_problem(rows, "correct"), _per_problem(base, "correct")
+    right, base_right = per_problem(rows, "correct"), per_problem(base, "correct")
     above, below = [theirs[k] for k in shared], [max(mine[k], 1e-9) for k in shared]
     ratio = [a / b for a, b in zip(above, below, strict=True)]
     diff = [right[k] - base_right[k] for k in shared]

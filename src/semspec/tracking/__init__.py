@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from semspec.config import Settings
+    from semspec.tracking.registry import Outcome
 
 
 def _warn(what: str, error: Exception) -> None:
@@ -32,12 +33,12 @@ def log_run(root: Path, settings: Settings) -> str | None:
         return None
 
 
-def register(root: Path, settings: Settings, run_id: str) -> str | None:
-    """Version of the registered model that holds the present probes; None when it can't be registered."""
+def register(root: Path, settings: Settings, run_id: str) -> Outcome | None:
+    """Register the present probes, and promote them if the gate lets them pass; None when it can't be done."""
     try:
-        from semspec.tracking import registry
+        from semspec.tracking.registry import Registry
 
-        return registry.register(root, settings, run_id)
+        return Registry(root, settings).register(run_id)
     except Exception as e:
         _warn("the probes are not registered", e)
         return None

@@ -1,9 +1,10 @@
 """The hand-off: what a server needs beside the language models, as one folder of safetensors and JSON.
 
-    probes/{draft,target,joint}/...    bundle.json
+    probes/{draft,target,joint}/...    bundle.json    evaluation.json    model_card.md
 
-bundle.json says which models, which layers, how to decode, and how good it was. No pickle, no weights of a
-language model, no path of this machine.
+bundle.json says which models, which layers, how to decode, and how good it was; evaluation.json has the answers behind
+that, problem by problem, for the comparison with another bundle. No pickle, no weights of a language model, no path of
+this machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import semspec.provenance
 from semspec import files, rules
+from semspec.tracking import card, evaluation
 from semspec.tracking.mlflow_log import split_history
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     Raises `UserError` when the probes or the models' descriptions are missing.
     """
     probes = root / "data/probes"
-    layers = {r: files.read_json(files.present(probes / r / "config.json"))["layers"] for r in ROLES}
+    trained = {r: files.read_json(files.present(probes / r / "config.json")) for r in ROLES}
     parts = [probes / part / name for part in (*ROLES, "joint") for name in ("config.json", "probe.safetensors")]
     for source in filter(Path.exists, parts):
         with files.atomic(folder / "probes" / source.relative_to(probes)) as temporary:
@@ -52,7 +54,7 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
         "format": FORMAT,
         "semspec": semspec.provenance.versions()["semspec"],
         "models": {role: {k: v for k, v in d.items() if k != "source"} for role, d in models.items()},
-        "layers": layers,
+        "layers": {role: config["layers"] for role, config in trained.items()},
         "decoding": {
             **settings.decide.model_dump(),
             "rule_in_words": rules.in_words(settings.decide),
@@ -69,6 +71,12 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
         "params_sha256": semspec.provenance.params_sha256(settings),
     }
     files.write_json(folder / "bundle.json", bundle)
+    measured = evaluation.measure(root, settings)
+    if measured is not None:
+        files.write_json(folder / evaluation.FILE, measured)
+    with files.atomic(folder / card.FILE) as temporary:
+        weights = trained["target"].get("trained_on", {}).get("weights", settings.engine.weights)
+        temporary.write_text(card.write(bundle, measured, settings, weights), encoding="utf-8")
     return bundle
 
 

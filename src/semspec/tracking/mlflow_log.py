@@ -44,6 +44,7 @@ ARTIFACTS = {  # file or folder -> folder among the run's artifacts
 }
 MAX_PARAM = 6000  # MLflow's limit on the length of a parameter
 MAX_BATCH = 1000  # metrics a request
+NOISY = ("mlflow", "alembic", "urllib3.connectionpool")
 
 
 def uri(root: Path, settings: Settings) -> str:
@@ -136,11 +137,11 @@ def client(root: Path, settings: Settings) -> MlflowClient:
     quiet(root)
     import logging
 
-    for name in ("mlflow", "alembic"):
+    for name in NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
     from mlflow.tracking import MlflowClient
 
-    for name in ("mlflow", "alembic"):  # its import sets them again
+    for name in NOISY:  # its import sets them again
         logging.getLogger(name).setLevel(logging.ERROR)
     address = uri(root, settings)
     return MlflowClient(tracking_uri=address, registry_uri=address)
@@ -160,7 +161,7 @@ def log(root: Path, settings: Settings) -> str:
         return str(known[0].info.run_id)
 
     origin = provenance.collect(settings)
-    parameters = config.flatten(settings.model_dump(mode="json", exclude={"tracking", "scale"}))
+    parameters = config.flatten(settings.model_dump(mode="json", exclude={"tracking", "scale", "registry"}))
     tags = {
         CONTENT_TAG: md5,
         "semspec.profile": settings.profile,

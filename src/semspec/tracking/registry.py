@@ -1,137 +1,228 @@
-"""The registry of probes: one version per distinct bundle, `champion` on the best that was measured.
+"""The registry of probes: one version for each distinct bundle, and the aliases that say which of them is in use.
 
-The model is code plus safetensors (see pyfunc_model.py): it loads with pickle refused, in a process that has
-nothing but the listed packages, because the package's own source travels with it.
+    challenger   the last version that was registered, unless it became champion
+    champion     the one to serve: it passed the gate (promotion.py)
+
+The registered model remembers its former champions in a tag, so that the last promotion can be taken back. Knows
+MLflow; what a bundle holds and when it is good enough is known elsewhere.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import shutil
 import tempfile
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import semspec
-from semspec import provenance
+from semspec import files, provenance
+from semspec.errors import UserError
 from semspec.tracking import bundle as bundles
-from semspec.tracking import mlflow_log
+from semspec.tracking import card, evaluation, mlflow_log, package, promotion
 
 if TYPE_CHECKING:
-    from mlflow.models import ModelSignature
-    from mlflow.tracking import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
     from semspec.config import Settings
 
-ALIAS = "champion"
-MD5_TAG = "semspec.bundle"
-BENCH_TAG = "semspec.bench"
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+DIGEST_TAG = "semspec.bundle"  # of a version: MD5 of its bundle
 SCORE_TAG = "semspec.pass_at_1"
-REQUIREMENTS = ("mlflow", "numpy", "pandas", "pydantic", "ruamel.yaml", "safetensors")
+GATE_TAG = "semspec.gate"  # of a version: what the gate said; its presence says that registering it was finished
+FORMER_TAG = "semspec.former"  # of the registered model: versions that were champion before, the last one last
+MAX_TEXT = 5000  # MLflow's limit on a description
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a version: whether it is the champion, and why, in words."""
+
+    name: str
+    version: str
+    champion: bool
+    reason: str
+    former: str | None = None
+
+    def __str__(self) -> str:
+        state = "is the champion" if self.champion else "is not the champion"
+        return f"{self.name} version {self.version} {state}: {self.reason}"
 
 
 def model_name(settings: Settings) -> str:
-    """`semspec-DRAFT-TARGET` of letters, digits, dots and dashes only (a folder's last part is its name)."""
+    """`registry.name`, else `semspec-DRAFT-TARGET` of letters, digits, dots and dashes only.
+
+    Of a folder, its last part is its name.
+    """
+    if settings.registry.name:
+        return settings.registry.name
     parts = [Path(name).name for name in (settings.models.draft, settings.models.target)]
     return "-".join(["semspec", *(re.sub(r"[^A-Za-z0-9.-]+", "-", p).strip("-") for p in parts)]).lower()
 
 
-def _bench_key(settings: Settings) -> str:
-    """Equal for two runs whose Pass@1 was measured on the same problems."""
-    problems = [settings.bench.dataset, settings.bench.limit, settings.seed, settings.bench.max_tokens]
-    return hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:16]
+def without_secrets(text: str) -> str:
+    """A text as it may be shown: no user and no password in its addresses."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
-def _score(bundle: dict[str, Any]) -> float | None:
-    return bundle["metrics"].get("bench", {}).get("semantic", {}).get("pass_at_1")
-
-
-def beats(tags: dict[str, str], champion: dict[str, str] | None) -> bool:
-    """Whether a version may take the alias: unless the champion did better on the same problems."""
-    if champion is None or champion.get(BENCH_TAG) != tags[BENCH_TAG]:
-        return True
-    return float(tags.get(SCORE_TAG, "-1")) >= float(champion.get(SCORE_TAG, "-1"))
-
-
-def _requirements() -> list[str]:
-    from importlib.metadata import version
-
-    return [f"{name}=={version(name)}" for name in REQUIREMENTS]
-
-
-def _signature() -> ModelSignature:
-    from mlflow.models import ModelSignature
-    from mlflow.types.schema import Array, ColSpec, DataType, Schema
-
-    inputs = [
-        ColSpec(DataType.string, "role"),
-        ColSpec(Array(DataType.double), "hidden"),
-        ColSpec(Array(DataType.double), "logprob"),
-    ]
-    return ModelSignature(inputs=Schema(inputs), outputs=Schema([ColSpec(DataType.double, "probability")]))
-
-
-def _find(client: MlflowClient, name: str, md5: str) -> str | None:
-    found = client.search_model_versions(f"name = '{name}'")
-    return next((str(v.version) for v in found if v.tags.get(MD5_TAG) == md5), None)
-
-
-def _champion(client: MlflowClient, name: str) -> dict[str, str] | None:
+@contextmanager
+def answering(uri: str) -> Iterator[None]:
+    """Turn what MLflow raises into one line for people."""
     from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
 
     try:
-        return dict(client.get_model_version_by_alias(name, ALIAS).tags)
-    except MlflowException:
-        return None
+        yield
+    except (MlflowException, RequestException) as e:
+        why = next(iter(str(e).strip().splitlines()), type(e).__name__)[:200]
+        said = without_secrets(f"the registry at {uri} gave no answer ({why})")
+        raise UserError(f"{said}; start it, or set tracking.uri") from None
 
 
-def register(root: Path, settings: Settings, run_id: str) -> str:
-    """Register the present probes under the run; returns the version, an old one if this bundle has one."""
-    client = mlflow_log.client(root, settings)
-    import mlflow
-    from mlflow.exceptions import MlflowException
+class Registry:
+    """The registered model of one pair. Methods raise what MLflow raises, and `UserError` for a user's mistakes."""
 
-    name = model_name(settings)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "bundle"
-        bundle = bundles.make_bundle(root, settings, folder)
-        md5 = bundles.md5(folder)
-        known = _find(client, name, md5)
-        if known is not None:
-            return known
-        model, code = Path(temporary) / "model", Path(temporary) / "pyfunc_model.py"
-        shutil.copyfile(Path(__file__).with_name(code.name), code)  # MLflow writes down where it was
-        with warnings.catch_warnings():
-            # it asks for an input example: a real one is tens of thousands of numbers
-            warnings.simplefilter("ignore", UserWarning)
-            mlflow.pyfunc.save_model(
-                path=str(model),
-                python_model=str(code),
-                artifacts={"bundle": str(folder)},
-                code_paths=[str(Path(semspec.__file__).parent)],
-                signature=_signature(),
-                pip_requirements=_requirements(),
-            )
-        client.log_artifacts(run_id, str(model), "model")
-    try:
-        client.create_registered_model(name, description="Semantic probability probes of a draft and a target model.")
-    except MlflowException as e:
-        if e.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    tags = {
-        MD5_TAG: md5,
-        BENCH_TAG: _bench_key(settings),
-        "semspec.profile": settings.profile,
-        "semspec.params_sha256": provenance.params_sha256(settings),
-    }
-    score = _score(bundle)
-    if score is not None:
-        tags[SCORE_TAG] = str(score)
-    source = f"{client.get_run(run_id).info.artifact_uri}/model"
-    version = str(client.create_model_version(name, source=source, run_id=run_id, tags=tags).version)
-    if beats(tags, _champion(client, name)):
-        client.set_registered_model_alias(name, ALIAS, version)
-    return version
+    def __init__(self, root: Path, settings: Settings):
+        self.root, self.settings = root, settings
+        self.name, self.uri = model_name(settings), mlflow_log.uri(root, settings)
+        self.client = mlflow_log.client(root, settings)
+
+    # what is there
+
+    def aliases(self) -> dict[str, str]:
+        """{alias: version}."""
+        return {a: str(v) for a, v in self.client.get_registered_model(self.name).aliases.items()}
+
+    def champion(self) -> str | None:
+        return self.aliases().get(CHAMPION)
+
+    def exists(self) -> bool:
+        return bool(self.client.search_registered_models(f"name = '{self.name}'"))
+
+    def versions(self) -> list[dict[str, Any]]:
+        """The versions, newest first: version, aliases, pass_at_1, gate, bundle, run_id, created (ms since 1970)."""
+        if not self.exists():
+            return []
+        named = self.aliases()
+        rows = [
+            {
+                "version": str(v.version),
+                "aliases": sorted(a for a, to in named.items() if to == str(v.version)),
+                "pass_at_1": float(v.tags[SCORE_TAG]) if SCORE_TAG in v.tags else None,
+                "gate": v.tags.get(GATE_TAG),
+                "bundle": v.tags.get(DIGEST_TAG),
+                "run_id": v.run_id,
+                "created": v.creation_timestamp,
+            }
+            for v in self.client.search_model_versions(f"name = '{self.name}'")
+        ]
+        return sorted(rows, key=lambda row: -int(row["version"]))
+
+    def _evaluation(self, version: str) -> evaluation.Evaluation | None:
+        """evaluation.json of a version's bundle; None where it has none."""
+        import mlflow
+
+        source = self.client.get_model_version(self.name, version).source
+        found = mlflow.artifacts.list_artifacts(artifact_uri=f"{source}/artifacts/bundle", tracking_uri=self.uri)
+        if not any(Path(f.path).name == evaluation.FILE for f in found):
+            return None
+        uri = f"{source}/artifacts/bundle/{evaluation.FILE}"
+        with tempfile.TemporaryDirectory() as folder:
+            path = mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=folder, tracking_uri=self.uri)
+            return dict(files.read_json(path))
+
+    # what changes it
+
+    def register(self, run_id: str) -> Outcome:
+        """Register the present probes under the run and let them through the gate; a known bundle is left as it is."""
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "bundle"
+            bundle = bundles.make_bundle(self.root, self.settings, folder)
+            digest = bundles.md5(folder)
+            known = self._find(digest)
+            version = str(known.version) if known else self._create(run_id, folder, bundle, digest)
+        if known and GATE_TAG in known.tags:
+            said = f"registered before, and the gate said: {known.tags[GATE_TAG]}"
+            return Outcome(self.name, version, version == self.champion(), said)
+        self.client.set_registered_model_alias(self.name, CHALLENGER, version)
+        return self.promote(version)
+
+    def _find(self, digest: str) -> ModelVersion | None:
+        if not self.exists():
+            return None
+        found = self.client.search_model_versions(f"name = '{self.name}'")
+        return next((v for v in found if v.tags.get(DIGEST_TAG) == digest), None)
+
+    def _create(self, run_id: str, folder: Path, bundle: dict[str, Any], digest: str) -> str:
+        model = folder.parent / f"model-{digest[:12]}"  # a run may be found again with another bundle
+        package.save(folder, model)
+        self.client.log_artifacts(run_id, str(model), model.name)
+        if not self.exists():
+            what = "Semantic probability probes of a draft and a target model; each version has its model card."
+            self.client.create_registered_model(self.name, description=what)
+        tags = {
+            DIGEST_TAG: digest,
+            "semspec.profile": self.settings.profile,
+            "semspec.params_sha256": provenance.params_sha256(self.settings),
+        }
+        score = bundle["metrics"].get("bench", {}).get(evaluation.METHOD, {}).get("pass_at_1")
+        if score is not None:
+            tags[SCORE_TAG] = str(score)
+        text = (folder / card.FILE).read_text(encoding="utf-8")
+        made = self.client.create_model_version(
+            self.name,
+            source=f"{self.client.get_run(run_id).info.artifact_uri}/{model.name}",
+            run_id=run_id,
+            tags=tags,
+            description=text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…",
+        )
+        return str(made.version)
+
+    def promote(self, version: str, force: bool = False) -> Outcome:
+        """Make a version the champion if the gate lets it pass (`force`: whatever the gate says)."""
+        champion = self.champion()
+        if version == champion:
+            return Outcome(self.name, version, True, "it was so before")
+        verdict = promotion.judge(
+            self._evaluation(version),
+            self._evaluation(champion) if champion else None,
+            self.settings.registry,
+            first=champion is None,
+        )
+        passed = verdict.passed or force
+        reason = verdict.reason if passed == verdict.passed else f"forced, although {verdict.reason}"
+        against = f" (against version {champion})" if champion else ""
+        said = f"{'passed' if passed else 'refused'}{against}: {reason}"
+        if passed:
+            if champion is not None:
+                self._remember([*self._former(champion), champion])
+            self._crown(version)
+        self.client.set_model_version_tag(self.name, version, GATE_TAG, said)
+        return Outcome(self.name, version, passed, reason, champion)
+
+    def rollback(self) -> Outcome:
+        """Give the alias back to the champion before this one; once more goes one further back."""
+        left = self.champion()
+        there = {row["version"] for row in self.versions()}
+        former = [v for v in self._former(left) if v in there]  # a version may have been deleted
+        if not former:
+            raise UserError(f"{self.name} has no former champion to go back to; see `semspec registry list`")
+        self._crown(former[-1])
+        self._remember(former[:-1])
+        return Outcome(self.name, former[-1], True, f"taken back from version {left}", left)
+
+    def _crown(self, version: str) -> None:
+        self.client.set_registered_model_alias(self.name, CHAMPION, version)
+        if self.aliases().get(CHALLENGER) == version:
+            self.client.delete_registered_model_alias(self.name, CHALLENGER)
+
+    def _former(self, champion: str | None) -> list[str]:
+        former = str(self.client.get_registered_model(self.name).tags.get(FORMER_TAG, "")).split()
+        while former and former[-1] == champion:  # a killed promotion has remembered it, and not gone on
+            former.pop()
+        return former
+
+    def _remember(self, former: list[str]) -> None:
+        self.client.set_registered_model_tag(self.name, FORMER_TAG, " ".join(former[-100:]))
