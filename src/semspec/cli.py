@@ -17,7 +17,7 @@ from typing import Any, NoReturn, get_args
 from semspec import config
 from semspec.errors import UserError
 
-STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
+STAGE_NAMES = ("models", "entailment", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
 
 class Parser(argparse.ArgumentParser):
