@@ -54,7 +54,7 @@ def _logistic(z: np.ndarray, share: np.ndarray, strength: float, importance: np.
     """Logistic regression in which a row counts as `share` of a yes and the rest of a no."""
     from sklearn.linear_model import LogisticRegression
 
-    mean = float(share.mean())
+    mean = float(np.average(share, weights=importance))
     if not 0 < mean < 1:
         edge = 1 / (2 * len(share))
         return np.zeros(z.shape[1]), float(np.log(np.clip(mean, edge, 1 - edge) / np.clip(1 - mean, edge, 1 - edge)))

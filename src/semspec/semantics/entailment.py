@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from semspec.errors import UserError
 from semspec.files import present, read_json, sha256
 from semspec.semantics.cache import Cache
 from semspec.semantics.crossencoder import CALIBRATION, MAX_TOKENS
@@ -135,9 +136,17 @@ def pair_model(kind: Backend, settings: Settings, root: Path) -> PairModel:
 def thresholds(chosen: Cluster, root: Path) -> tuple[float, float]:
     """`threshold` and `calculated` of a cascade: the settings', and for "auto" those that suit the model."""
     if chosen.entailment == "crossencoder":
-        found = read_json(root / MADE / CALIBRATION)["thresholds"]
+        found = calibrated(root)
+        if found is None:
+            raise UserError("there is no cross-encoder here; run `semspec stage entailment`")
         usual = (found["threshold"], found["calculated"]) if chosen.gate else (found["alone"],) * 2
     else:
         usual = THRESHOLDS[chosen.entailment]
     a, b = (u if c == "auto" else c for u, c in zip(usual, (chosen.threshold, chosen.calculated), strict=True))
     return a, b
+
+
+def calibrated(root: Path) -> dict[str, float] | None:
+    """The thresholds of the cross-encoder that the stage `entailment` made; None where it made none."""
+    found = read_json(root / MADE / CALIBRATION)
+    return found["thresholds"] if found else None

@@ -54,11 +54,10 @@ def _scaling(table: Table, settings: Settings, root: Path, tick: Callable[[str],
 
 
 def _labels(table: Table, settings: Settings, root: Path, tick: Callable[[str], None]) -> dict[str, Any]:
-    from semspec.semantics.entailment import CALIBRATION, MADE, pair_model
+    from semspec.semantics.entailment import calibrated, pair_model
 
-    encoder, made = pair_model("cosine", settings, root), None
-    if calibrated := files.read_json(root / MADE / CALIBRATION):
-        made = pair_model("crossencoder", settings, root), calibrated["thresholds"]
+    encoder, found = pair_model("cosine", settings, root), calibrated(root)
+    made = (pair_model("crossencoder", settings, root), found) if found else None
     return labels.study(table, files.read_parquet(root / "data/contexts.parquet"), encoder, made, tick)
 
 
