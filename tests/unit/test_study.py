@@ -127,7 +127,7 @@ def test_importance_is_a_count(loss) -> None:
     wanted = linear.fit(x[repeated], y[repeated], 1.0, np.ones(3), loss)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3)
-    assert not np.allclose(found[0], linear.fit(x, y, 1.0, np.ones(3), loss)[0], atol=2e-2)
+    assert not np.allclose(found[0], linear.fit(x, y, 1.0, np.ones(3), loss)[0], atol=5e-3)
 
 
 def test_importance_of_contexts(table: Table) -> None:
