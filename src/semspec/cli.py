@@ -18,7 +18,7 @@ from semspec import config
 from semspec.errors import UserError
 from semspec.process import end_with_parent
 
-STAGE_NAMES = ("models", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
+STAGE_NAMES = ("models", "entailment", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
 
 class Parser(argparse.ArgumentParser):

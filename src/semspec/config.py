@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 from ruamel.yaml import YAML
@@ -34,6 +34,10 @@ Method = Literal[
     "semantic_last_hidden",
     "semantic_cross_domain",
 ]
+
+
+Backend = Literal["cosine", "nli", "crossencoder"]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Strict(BaseModel):
@@ -85,15 +89,26 @@ class Sample(Strict):
     contexts_per_shard: int = Field(4, ge=1, le=4096, description="Saved together; a kill loses at most one shard.")
 
 
+class CrossEncoder(Strict):
+    """Fine-tuning the encoder to tell entailment, for `cluster.entailment: crossencoder`."""
+
+    steps: int = Field(300, ge=1, le=100_000, description="Batches of 24 generated pairs.")
+    lr: float = Field(2e-4, gt=0, lt=1, description="Learning rate, falling to 0; larger encoders need a lower one.")
+
+
 class Cluster(Strict):
     """Which samples mean the same."""
 
     labels: Literal["cross", "own"] = Field("cross", description="own = the paper's: each model's samples alone.")
-    entailment: Literal["cosine", "nli"] = Field("cosine", description="The model behind the mathematics gate.")
+    entailment: Backend = Field(
+        "cosine", description="The model behind the mathematics gate; crossencoder = made by the stage entailment."
+    )
     nli_model: str = Field("microsoft/deberta-xlarge-mnli", description="Hub id or folder, for `entailment: nli`.")
-    threshold: float = Field(0.6, ge=0, le=1, description="Cosine, or entailment probability, that counts as same.")
-    calculated: float = Field(
-        0.4, ge=0, le=1, description="The same, where the gate found the same mathematics and a step has an equation."
+    threshold: Literal["auto"] | Share = Field(
+        "auto", description="Cosine, or entailment probability, that counts as same; auto = what suits the model."
+    )
+    calculated: Literal["auto"] | Share = Field(
+        "auto", description="The same, where the gate found the same mathematics and a step has an equation."
     )
     gate: bool = Field(True, description="The mathematics gate in front of the model.")
     context: bool = Field(False, description="Put the context in front of both steps (the paper does).")
@@ -217,6 +232,7 @@ class Settings(Strict):
     text: Text
     contexts: Contexts = Contexts()
     sample: Sample = Sample()
+    crossencoder: CrossEncoder = CrossEncoder()
     cluster: Cluster = Cluster()
     train: Train = Train()
     decide: Decide = Decide()
@@ -271,7 +287,7 @@ def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
     # a union adds the names of its members to the place: "train.layers.list[int]"
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str")]
+    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float")]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":
         model: Any = Settings

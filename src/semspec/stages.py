@@ -6,6 +6,7 @@ which package does the work; it knows nothing of DVC, Prefect or MLflow.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,31 @@ def models(settings: Settings, root: Path) -> None:
         write_json(root / f"data/models/{role}.json", describe(name))
 
 
+def entailment(settings: Settings, root: Path) -> None:
+    """Fine-tune the cross-encoder of `cluster`; where `cluster` asks for another model, say so in a small file."""
+    folder = root / "data/entailment"
+    if settings.cluster.entailment != "crossencoder":
+        shutil.rmtree(folder, ignore_errors=True)
+        write_json(folder / "calibration.json", {})
+        return
+    from tqdm import tqdm
+
+    from semspec.models import ensure
+    from semspec.semantics.crossencoder import make
+
+    encoder, trust = settings.models.encoder, settings.models.trust_remote_code
+    with tqdm(total=settings.crossencoder.steps, desc="entailment", unit="batch") as bar:
+        found = make(
+            ensure(encoder, trust),
+            folder,
+            settings.crossencoder,
+            settings.seed,
+            trust,
+            lambda done, total: bar.update(done - bar.n),
+        )
+    print(f"entailment: F1 {found['f1']['gate and model']:.3f} on {found['pairs']} held-out pairs, behind the gate")
+
+
 def contexts(settings: Settings, root: Path) -> None:
     from semspec.semantics.sampling import make_contexts
 
@@ -46,19 +72,16 @@ def cluster(settings: Settings, root: Path) -> None:
     """Cluster the samples of each context by meaning; write their semantic probabilities."""
     from tqdm import tqdm
 
-    from semspec.models import ensure
     from semspec.semantics.entailment import build
     from semspec.semantics.labels import make_labels
 
     samples = read_parquet(root / "data/samples/samples.parquet")
     table = read_parquet(root / "data/contexts.parquet")
-    chosen, trust = settings.cluster, settings.models.trust_remote_code
-    if chosen.entailment == "nli":
-        entailment = build(chosen.model_copy(update={"nli_model": str(ensure(chosen.nli_model, trust))}), None, trust)
-    else:
-        entailment = build(chosen, ensure(settings.models.encoder, trust), trust)
+    entailment = build(settings, root)
     with tqdm(total=table["context_id"].nunique(), desc="cluster", unit="context") as bar:
-        labels = make_labels(samples, table, entailment, chosen.labels, lambda done, total: bar.update(done - bar.n))
+        labels = make_labels(
+            samples, table, entailment, settings.cluster.labels, lambda done, total: bar.update(done - bar.n)
+        )
     write_parquet(root / "data/labels.parquet", labels)
 
 
@@ -88,5 +111,5 @@ def report(settings: Settings, root: Path) -> None:
 
 
 STAGES: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (models, contexts, sample, cluster, train, bench, truth, report)
+    f.__name__: f for f in (models, entailment, contexts, sample, cluster, train, bench, truth, report)
 }

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semspec.errors import UserError
+from semspec.semantics.cache import Cache
 from semspec.semantics.clustering import cluster
-from semspec.semantics.entailment import Cascade, CosineModel, NliModel
+from semspec.semantics.encoders import CosineModel, NliModel
+from semspec.semantics.entailment import Cascade
 
 
 class Scores:
@@ -155,14 +157,15 @@ def test_nli_takes_entailment_by_name_and_is_strict(nli_folder: Path) -> None:
     chance = float(np.exp(2) / (np.exp(2) + 2))
     assert model.score([("a b", "c"), ("a", "a b c d e f")]) == pytest.approx([chance] * 2, abs=1e-4)
 
-    forward, a = model._model.forward, model._tokenizer.convert_tokens_to_ids("a")
+    tokenizer, inner, *_ = model._loaded
+    forward, a = inner.forward, tokenizer.convert_tokens_to_ids("a")
 
     def one_way(**batch):  # type: ignore[no-untyped-def]
         out = forward(**batch)
         out.logits[batch["input_ids"][:, 1] == a] = out.logits.new_tensor([3.0, 2.0, 0.0])
         return out
 
-    model._model.forward = one_way
+    inner.forward = one_way
     assert model.score([("a", "b")]) == [-1.0]
     assert model.score([("c", "b")]) == pytest.approx([chance], abs=1e-4)
 
@@ -171,13 +174,14 @@ def test_nli_cuts_a_long_context_from_the_left(nli_folder: Path) -> None:
     """Whatever the context's length, both steps reach the model whole, at the end of their halves."""
     model = NliModel(nli_folder)
     seen: list[str] = []
-    forward = model._model.forward
+    tokenizer, inner, *_ = model._loaded
+    forward = inner.forward
 
     def spy(**batch):  # type: ignore[no-untyped-def]
-        seen.extend(model._tokenizer.decode(row) for row in batch["input_ids"])
+        seen.extend(tokenizer.decode(row) for row in batch["input_ids"])
         return forward(**batch)
 
-    model._model.forward = spy
+    inner.forward = spy
     model.score([("a " * 60 + "x y", "a " * 60 + "y z")])
     assert len(seen) == 2
     assert all(" x y [SEP]" in s and " y z [SEP]" in s and "a a" in s for s in seen)
@@ -192,10 +196,39 @@ def test_nli_refuses_a_model_without_entailment(nli_folder: Path, tmp_path: Path
     model.save_pretrained(tmp_path / "other")
     AutoTokenizer.from_pretrained(nli_folder).save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="needs 'entailment'"):
-        NliModel(tmp_path / "other")
+        NliModel(tmp_path / "other").score([("a", "b")])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="cannot load the entailment model"):
-        NliModel(tmp_path / "empty")
+        NliModel(tmp_path / "empty").score([("a", "b")])
+
+
+def test_an_answer_is_paid_for_once(nli_folder: Path, tmp_path: Path) -> None:
+    """What was scored is read from disk by the next model, which then is not even loaded; order and identity count."""
+    path = tmp_path / "cache/kept.sqlite3"
+    first = NliModel(nli_folder, cache=Cache(path, "m"))
+    found = first.score([("a", "b"), ("c d", "e")])
+    again = NliModel(tmp_path / "there is no model here", cache=Cache(path, "m"))
+    assert again.score([("e", "c d"), ("a", "b")]) == found[::-1]
+    for cache, pair in ((Cache(path, "m"), ("a", "e")), (Cache(path, "other"), ("a", "b"))):
+        with pytest.raises(UserError, match="cannot load"):
+            NliModel(tmp_path / "there is no model here", cache=cache).score([pair])
+
+
+def test_keys_of_the_cache_do_not_run_into_each_other(tmp_path: Path) -> None:
+    """Texts are kept apart, any text is one, and more keys than one query takes are found."""
+    cache = Cache(tmp_path / "c.sqlite3", "m")
+    texts = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ("\ud800", "\0"), ("", "")]
+    assert len({cache.key(*t) for t in texts} | {Cache(None, "ma").key("b", "c")}) == len(texts) + 1
+    many = {cache.key(str(i)): str(i).encode() for i in range(1200)}
+    cache.keep(many)
+    assert Cache(tmp_path / "c.sqlite3", "m").find([*many, b"?"]) == many
+
+
+def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
+    """One line that says which file to delete."""
+    (tmp_path / "c.sqlite3").write_text("no data base" * 100)
+    with pytest.raises(UserError, match=r"c\.sqlite3 cannot be used .* delete it"):
+        Cache(tmp_path / "c.sqlite3")
 
 
 @pytest.mark.model

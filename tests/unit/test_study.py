@@ -12,7 +12,7 @@ import pytest
 from semspec import cli, config, files
 from semspec.engine.statistics import STATISTICS, Tokens, pack
 from semspec.errors import UserError
-from semspec.probe import evaluation
+from semspec.probe import evaluation, linear
 from semspec.study import labels, learners, predictors, scaling
 from semspec.study.columns import Table, out_of_fold
 
@@ -114,6 +114,49 @@ def test_shrinking_keeps_the_mean(table: Table) -> None:
     out = labels.shrunk(table, N, 4.0)
     assert out["target"].mean() == pytest.approx(table.label("target").mean())
     assert out["target"].min() > 0 and out["target"].std() < table.label("target").std()
+
+
+@pytest.mark.parametrize("loss", ["squared", "binomial", "ordinal"])
+def test_importance_is_a_count(loss) -> None:
+    """A row that counts twice is as good as two, one that counts for nothing is not there."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)), rng.choice([0.0, 0.1, 0.4, 0.7, 1.0], 60)
+    counts = rng.integers(0, 3, 60)
+    repeated = np.repeat(np.arange(60), counts)
+    found = linear.fit(x, y, 1.0, np.ones(3), loss, counts.astype(float))
+    wanted = linear.fit(x[repeated], y[repeated], 1.0, np.ones(3), loss)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+    assert not np.allclose(found[0], linear.fit(x, y, 1.0, np.ones(3), loss)[0], atol=5e-3)
+
+
+def test_importance_of_contexts(table: Table) -> None:
+    """Each scheme leaves the mean at 1; near-even contexts are the open ones, one-sided ones the certain and agreed."""
+    found = labels.importance(table)
+    even = -np.abs(table.rows.groupby("context_id")["cluster"].transform("mean").to_numpy() - 0.5)
+    for by in found.values():
+        assert all(w.mean() == pytest.approx(1) and w.min() >= 0 for w in by.values())
+    assert evaluation.spearman(found["open"]["target"], even) > 0.99
+    assert evaluation.spearman(found["agreed"]["target"], even) < -0.99
+    assert evaluation.spearman(found["certain"]["decision"], even) < -0.5
+
+
+def test_the_study_of_labels_has_a_row_for_each_way(table: Table) -> None:
+    """With a cross-encoder, and without; weights change what is learned, not the labels."""
+
+    class Scores:
+        def score(self, pairs):
+            return [0.9] * len(pairs)
+
+    contexts = table.rows.drop_duplicates("context_id")[["context_id"]].assign(question="?")
+    contexts["steps"] = [[] for _ in range(len(contexts))]
+    found = labels.study(table, contexts, Scores(), (Scores(), {"threshold": 0.5, "calculated": 0.5, "alone": 0.95}))
+    rows = {r["labels"]: r["learned"]["target"]["spearman"] for r in found["rows"]}
+    assert {"gate and cross-encoder", "cross-encoder alone", "open contexts count for more"} <= set(rows)
+    assert rows[labels.DEFAULT] == rows["gate and cross-encoder"] > 0.6
+    assert rows["open contexts count for more"] not in (rows[labels.DEFAULT], rows["agreed contexts count for more"])
+    few = labels.study(table, contexts, None)
+    assert {r["labels"] for r in few["rows"]} < set(rows)
 
 
 def test_statistics_tell_numbers_from_words() -> None:

@@ -25,31 +25,40 @@ def block_weight(n_hidden: int, n_logprob: int) -> np.ndarray:
     return np.concatenate([np.full(n_hidden, np.sqrt(BLOCK_VARIANCE / max(n_hidden, 1))), np.ones(n_logprob)])
 
 
-def fit(x: np.ndarray, y: np.ndarray, strength: float, weight: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+def fit(
+    x: np.ndarray,
+    y: np.ndarray,
+    strength: float,
+    weight: np.ndarray,
+    loss: Loss,
+    importance: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients `[k, d]` and intercepts `[k]` on columns `x` `[n, d]` (k = `len(LEVELS)` if ordinal, else 1).
 
-    strength: of the ridge penalty, in units of the squared loss; weight: see `block_weight`.
+    strength: of the ridge penalty, in units of the squared loss; weight: see `block_weight`; importance: how much each
+    row counts `[n]` (None: all alike, 1).
     """
     z = x * weight
     if loss == "squared":
         from sklearn.linear_model import Ridge
 
-        model = Ridge(alpha=strength).fit(z, y)
+        model = Ridge(alpha=strength).fit(z, y, sample_weight=importance)
         return (model.coef_ * weight)[None], np.array([float(model.intercept_)])
+    importance = np.ones(len(y)) if importance is None else importance
     answers = [y] if loss == "binomial" else [(y > level).astype(float) for level in LEVELS]
-    found = [_logistic(z, a, strength) for a in answers]
+    found = [_logistic(z, a, strength, importance) for a in answers]
     return np.stack([coef * weight for coef, _ in found]), np.array([intercept for _, intercept in found])
 
 
-def _logistic(z: np.ndarray, share: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
+def _logistic(z: np.ndarray, share: np.ndarray, strength: float, importance: np.ndarray) -> tuple[np.ndarray, float]:
     """Logistic regression in which a row counts as `share` of a yes and the rest of a no."""
     from sklearn.linear_model import LogisticRegression
 
-    mean = float(share.mean())
+    mean = float(np.average(share, weights=importance))
     if not 0 < mean < 1:
         edge = 1 / (2 * len(share))
         return np.zeros(z.shape[1]), float(np.log(np.clip(mean, edge, 1 - edge) / np.clip(1 - mean, edge, 1 - edge)))
-    both = np.concatenate([share, 1 - share])
+    both = np.concatenate([share, 1 - share]) * np.tile(importance, 2)
     rows = np.flatnonzero(both > 0)
     # the curvature of the logistic loss is a quarter at most
     model: Any = LogisticRegression(C=4 / strength, max_iter=2000)

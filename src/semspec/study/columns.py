@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,9 @@ from semspec.errors import UserError
 from semspec.probe import features, linear
 from semspec.probe.crossvalidation import make_folds
 from semspec.probe.features import Features
+from semspec.probe.linear import Loss
 from semspec.rules import ratio
-from semspec.study.learners import LEARNERS
+from semspec.study.learners import LEARNERS, weighted
 
 ROLES = ("target", "draft")
 SHARED = 16  # directions of a projection that all layers share
@@ -175,11 +177,13 @@ def out_of_fold(
     learner: str,
     label: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
+    importance: np.ndarray | None = None,
 ) -> Found:
     """Predict `of` ("target", "draft" or "decision") for every row from rows of other questions.
 
     block: a name of `BLOCKS`, or the number of one layer. label: in place of the table's. allowed: the rows that may be
-    learned from, `[n]` bool. The decision reads both models' views.
+    learned from, `[n]` bool. importance: how much each row counts `[n]`, for a linear learner named by its loss. The
+    decision reads both models' views.
     """
     y = table.label(of) if label is None else label
     roles = ROLES if of == "decision" else (of,)
@@ -190,9 +194,8 @@ def out_of_fold(
         made = [table.layer(r, block, rows) if isinstance(block, int) else table.columns(r, block, rows) for r in roles]
         x, weight = np.concatenate([m[0] for m in made], axis=1), np.concatenate([m[1] for m in made])
         started = perf_counter()
-        predict = LEARNERS[learner](
-            x[rows], weight, y[rows], table.questions[rows], table.settings.train, table.settings.seed
-        )
+        learn = LEARNERS[learner] if importance is None else weighted(cast(Loss, learner), importance[rows])
+        predict = learn(x[rows], weight, y[rows], table.questions[rows], table.settings.train, table.settings.seed)
         seconds += perf_counter() - started
         raw[held] = predict(x[held])
         started = perf_counter()

@@ -54,12 +54,11 @@ def _scaling(table: Table, settings: Settings, root: Path, tick: Callable[[str],
 
 
 def _labels(table: Table, settings: Settings, root: Path, tick: Callable[[str], None]) -> dict[str, Any]:
-    from semspec.models import ensure
-    from semspec.semantics.entailment import CosineModel
+    from semspec.semantics.entailment import calibrated, pair_model
 
-    trust = settings.models.trust_remote_code
-    model = CosineModel(ensure(settings.models.encoder, trust), trust_remote_code=trust)
-    return labels.study(table, files.read_parquet(root / "data/contexts.parquet"), model, tick)
+    encoder, found = pair_model("cosine", settings, root), calibrated(root)
+    made = (pair_model("crossencoder", settings, root), found) if found else None
+    return labels.study(table, files.read_parquet(root / "data/contexts.parquet"), encoder, made, tick)
 
 
 def _ci(score: Mapping[str, Any]) -> str:

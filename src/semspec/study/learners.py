@@ -18,9 +18,11 @@ Predict = Callable[[np.ndarray], np.ndarray]
 Learner = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Train, int], Predict]
 
 
-def _linear(loss: linear.Loss) -> Learner:
+def weighted(loss: linear.Loss, importance: np.ndarray | None = None) -> Learner:
+    """A linear learner of rows that count as much as `importance` `[n]` says."""
+
     def learn(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray, train: Train, seed: int) -> Predict:
-        coef, intercept = linear.fit(x, y, train.ridge, weight, loss)
+        coef, intercept = linear.fit(x, y, train.ridge, weight, loss, importance)
         return lambda new: linear.link(new @ coef.T + intercept, loss)
 
     return learn
@@ -46,7 +48,7 @@ def forest(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray,
 
 def both(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray, train: Train, seed: int) -> Predict:
     """The mean of the ordinal one and boosted trees."""
-    one, two = (f(x, weight, y, groups, train, seed) for f in (_linear("ordinal"), trees))
+    one, two = (f(x, weight, y, groups, train, seed) for f in (weighted("ordinal"), trees))
     return lambda new: (one(new) + two(new)) / 2
 
 
@@ -57,9 +59,9 @@ def mlp(x: np.ndarray, weight: np.ndarray, y: np.ndarray, groups: np.ndarray, tr
 
 
 LEARNERS: Mapping[str, Learner] = {
-    "ridge": _linear("squared"),
-    "binomial": _linear("binomial"),
-    "ordinal": _linear("ordinal"),
+    "ridge": weighted("squared"),
+    "binomial": weighted("binomial"),
+    "ordinal": weighted("ordinal"),
     "trees": trees,
     "forest": forest,
     "ordinal + trees": both,

@@ -84,7 +84,7 @@ def ensure_pair(threads: int = 0) -> None:
                 bar.total = total
                 bar.update(done - bar.n)
 
-            train_pair(folder, progress=show)
+            train_pair(folder, progress=show, recipes=RECIPES)
         write_json(folder / RECIPE_FILE, recipes)
 
 
