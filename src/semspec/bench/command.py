@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from semspec import decoding, engine
 from semspec.bench import runner
 from semspec.config import Settings
+from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
@@ -29,7 +30,7 @@ def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
 
     `UserError` when one is missing, or was trained for another model.
     """
-    from semspec.probe import Joint, Probe, conditions
+    from semspec.probe import conditions
 
     for role in ROLES:
         if not (root / "data/probes" / role / "config.json").exists():
@@ -37,14 +38,29 @@ def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
         trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
-    probes: dict[str, Any] = {role: Probe.load(root / "data/probes" / role) for role in ROLES}
-    for role, probe in probes.items():
-        note = conditions.check(probe.config.get("trained_on", {}), settings, root, role)
+    probes = read_probes(root / "data/probes", settings)
+    for role in ROLES:
+        note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
         if note:
             print(f"note: {note}", file=sys.stderr)
-    if settings.decide.rule == "joint":
-        probes["joint"] = Joint.load(root / "data/probes/joint")
     return probes
+
+
+def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
+    """The same of any folder that holds them; nobody asks what they were trained for."""
+    from semspec.probe import Joint, Probe
+
+    probes: dict[str, Any] = {role: Probe.load(folder / role) for role in ROLES}
+    if settings.decide.rule == "joint":
+        probes["joint"] = Joint.load(folder / "joint")
+    return probes
+
+
+def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | None, Engine]:
+    """Draft and target; no draft where none of the methods `names` needs one."""
+    trust = settings.models.trust_remote_code
+    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
+    return draft, engine.load(settings.models.target, settings.engine, trust)
 
 
 def _identity(root: Path, methods: list[str]) -> str:
@@ -93,9 +109,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
-    trust = settings.models.trust_remote_code
-    target = engine.load(settings.models.target, settings.engine, trust)
-    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
+    draft, target = load_models(settings, names)
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
     return runner.run(
         settings,
