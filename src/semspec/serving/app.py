@@ -70,7 +70,8 @@ class ApiError(Exception):
     @property
     def content(self) -> dict[str, Any]:
         kind = KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return ErrorReply(error=Error(message=str(self), type=kind, param=self.param)).model_dump()
+        message, param = (None if s is None else s.encode(errors="replace").decode() for s in (str(self), self.param))
+        return ErrorReply(error=Error(message=message or "", type=kind, param=param)).model_dump()
 
 
 def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str] | None = None) -> FastAPI:
@@ -82,10 +83,11 @@ def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str]
 
     async def key(given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
         sent = given.credentials if given else ""
-        if api_key and not secrets.compare_digest(sent.encode(), api_key.encode()):
+        if not secrets.compare_digest(sent.encode(), (api_key or "").encode()):
             raise ApiError(401, "the API key is missing or wrong", headers={"WWW-Authenticate": "Bearer"})
 
-    guarded: dict[str, Any] = {"dependencies": [Depends(key)], "responses": ERRORS}
+    locks = [Depends(key)] if api_key else []
+    guarded: dict[str, Any] = {"dependencies": locks, "responses": ERRORS}
     created = int(time.time())
     settings, decoder = desk.decoder.settings, desk.decoder
     model = Model(
@@ -136,7 +138,7 @@ def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str]
     async def health() -> Health:
         return Health(status="closing" if desk.closing else "ok", running=desk.running, waiting=desk.waiting)
 
-    @app.get("/metrics", response_class=Response, include_in_schema=False, dependencies=[Depends(key)])
+    @app.get("/metrics", response_class=Response, include_in_schema=False, dependencies=locks)
     async def metrics() -> Response:
         return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -146,6 +148,8 @@ def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str]
     async def show() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
 
+    for schema in ("ChatRequest", "CompletionRequest"):  # the document is made once: it may say which model there is
+        app.openapi()["components"]["schemas"][schema]["properties"]["model"]["enum"] = [name]
     return app
 
 

@@ -9,19 +9,38 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from semspec import config
 from semspec.decoding import TraceStep
 from semspec.errors import UserError
 from semspec.serving.decoder import Ask, Done
 
-Stop = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+def _whole(text: str) -> str:
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise ValueError("half of a surrogate pair is no text")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+Stop = Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+
+
+def _off(value: bool) -> bool:
+    if value:
+        raise ValueError("this is not supported")
+    return value
+
+
+Off = Annotated[bool, AfterValidator(_off), Field(json_schema_extra={"const": False})]  # Literal[False] admits 0
+One = Annotated[int, Field(ge=1, le=1)]
+Zero = Annotated[float, Field(ge=0, le=0)]
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 # --- requests
@@ -31,12 +50,12 @@ class Part(Strict):
     """A piece of a message's content."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(Strict):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: Text | list[Part]
     name: str | None = Field(None, description="Ignored.")
 
     @property
@@ -60,9 +79,9 @@ class Request(Strict):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Int64 | None = Field(None, description="Null = a random one, told in `semspec.seed`.")
     stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
-    n: Literal[1] | None = 1
-    presence_penalty: Literal[0] | None = 0
-    frequency_penalty: Literal[0] | None = 0
+    n: One | None = 1
+    presence_penalty: Zero | None = 0
+    frequency_penalty: Zero | None = 0
     logit_bias: dict[str, float] | None = Field(None, max_length=0, description="Must be empty.")
     user: str | None = Field(None, description="Ignored.")
     metadata: dict[str, Any] | None = Field(None, description="Ignored.")
@@ -94,8 +113,8 @@ class ChatRequest(Request):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    logprobs: Literal[False] | None = False
-    store: Literal[False] | None = False
+    logprobs: Off | None = False
+    store: Off | None = False
     response_format: dict[Literal["type"], Literal["text"]] | None = None
 
     def ask(self, seed: int) -> Ask:
@@ -108,9 +127,9 @@ class ChatRequest(Request):
 class CompletionRequest(Request):
     """POST /v1/completions: the prompt goes to both models as it is, without a chat template."""
 
-    prompt: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
-    best_of: Literal[1] | None = 1
-    echo: Literal[False] | None = False
+    prompt: Annotated[Text, Field(min_length=1)] | Annotated[list[Text], Field(min_length=1, max_length=1)]
+    best_of: One | None = 1
+    echo: Off | None = False
     logprobs: None = None
     suffix: None = None
 
