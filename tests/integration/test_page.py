@@ -99,13 +99,17 @@ def test_the_page_counts_as_the_server_does(page, server):
 
 
 def test_the_dial_is_sent(page):
-    """Moved to speed, every step that can be kept is; moved to quality, none is."""
-    for value, author in ((100, "draft"), (0, "target")):
+    """Moved to speed, every step that can be kept is; moved to quality, only those that are sure."""
+    scores = {}
+    for value in (100, 0):
         page.click("#fresh")
         page.fill("#dial", str(value))
         ask(page, "What is 6 times 7?")
         done(page)
-        assert set(page.eval_on_selector_all(".step", "all => all.map(e => e.step.author)")) == {author}
+        steps = page.eval_on_selector_all(".step", "all => all.map(e => e.step)")
+        scores[value] = [s["score"] for s in steps if s["accepted"]]
+        assert all((s["score"] >= 1 - value / 100) is s["accepted"] for s in steps)
+    assert min(scores[100]) < 1 == min(scores[0])
 
 
 def test_stop_and_compare(page, server):

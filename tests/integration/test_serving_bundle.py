@@ -88,7 +88,7 @@ def test_another_number_format_is_refused(project):
 
 def test_the_project_itself(project, tmp_path):
     """Without a reference: data/probes and params.yaml; without probes there is still something to serve."""
-    root, chosen = project
+    root, _ = project
     assert set(bundle.read(None, root).probes) == {"draft", "target"}
     shutil.copy(root / "params.yaml", tmp_path)
     assert bundle.read(None, tmp_path).probes == {}
