@@ -180,6 +180,14 @@ def registry(args: argparse.Namespace) -> int:
     return 0
 
 
+def serve(args: argparse.Namespace) -> int:
+    from semspec.serving.command import serve as run_server
+
+    changed = [f"serve.{n}={v}" for n, v in (("host", args.host), ("port", args.port)) if v is not None]
+    key = args.api_key or os.environ.get("SEMSPEC_API_KEY")
+    return run_server(args.model, Path("."), args.method, key, [*args.set, *changed])
+
+
 def doctor(args: argparse.Namespace) -> int:
     from semspec.doctor import examine
 
@@ -261,6 +269,15 @@ def parser() -> Parser:
     p.add_argument("version", nargs="?", help="(promote) a version or alias; default: the challenger")
     p.add_argument("--force", action="store_true", help="(promote) whatever the gate says")
     p.add_argument("--json", action="store_true", help="machine-readable")
+
+    p = verb("serve", serve, "an OpenAI-compatible server and a chat page that shows who wrote which step")
+    p.add_argument(
+        "--model", metavar="REF", help="models:/NAME@ALIAS, models:/NAME/VERSION or a bundle; default: this project"
+    )
+    p.add_argument("--method", default="semantic", help="of requests that name none; default: semantic")
+    p.add_argument("--host", help="default: serve.host")
+    p.add_argument("--port", type=int, help="default: serve.port; 0 = a free one")
+    p.add_argument("--api-key", help="asked of every client; SEMSPEC_API_KEY keeps it out of the process list")
     settable(p)
 
     p = verb("doctor", doctor, "check this machine, the models and the project folder")

@@ -140,19 +140,26 @@ class Train(Strict):
     calibration: Literal["none", "isotonic", "sigmoid"] = Field("sigmoid", description="Of the predictions, per fold.")
 
 
+# The dial between speed and quality: parameters here, and fields of a request to the server.
+Gamma = Annotated[int, Field(ge=1, le=16, description="Steps drafted per verification.")]
+Bias = Annotated[float, Field(ge=-20, le=20, description="Above 0 keeps more steps, below 0 fewer.")]
+Threshold = Annotated[
+    float | None,
+    Field(ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."),
+]
+
+
 class Decide(Strict):
     """When `semantic` keeps a drafted step: with probability min(1, exp(bias) * score)."""
 
     rule: Literal["ratio", "joint", "p"] = Field(
         "ratio", description="The score: p / q (the paper's) | learned from both models' views | p alone."
     )
-    bias: float = Field(0.0, ge=-20, le=20, description="Above 0 keeps more steps, below 0 fewer.")
+    bias: Bias = 0.0
     far: Literal["flag", "reject"] = Field(
         "flag", description="A state far from the training states: marked in the trace | the step is the target's."
     )
-    threshold: float | None = Field(
-        None, ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."
-    )
+    threshold: Threshold = None
 
 
 class Exact(Strict):
@@ -184,6 +191,8 @@ class Bench(Strict):
         default=["target", "draft", "semantic"], min_length=1, description="The decoding methods that are compared."
     )
     gamma: int = Field(1, ge=1, le=16, description="Steps drafted per verification.")
+    methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)
+    gamma: Gamma = 1
     temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")
     top_p: float = Field(0.95, gt=0, le=1, description="Drawn from the likeliest tokens of this probability.")
     max_tokens: int = Field(320, ge=8, le=131072, description="Token budget of an answer, the same for all methods.")
@@ -194,6 +203,20 @@ class Report(Strict):
     """The HTML report."""
 
     max_points: int = Field(4000, ge=10, description="Points on the map of hidden states.")
+
+
+class Serve(Strict):
+    """The server; no stage reads this."""
+
+    host: str = Field("127.0.0.1", description="Any other than this machine's own needs an API key.")
+    port: int = Field(8000, ge=0, le=65535, description="0 = a free one.")
+    queue: int = Field(16, ge=0, le=10_000, description="Requests that may wait; one more is turned away (429).")
+    timeout: float = Field(600, gt=0, le=86_400, description="Seconds for a request, its time in the queue included.")
+    grace: float = Field(30, ge=0, le=3600, description="Seconds that a running answer has left at shutdown.")
+    max_tokens: int = Field(
+        1024, ge=1, le=131072, description="Longest answer; also that of a request without a limit."
+    )
+    max_prompt_tokens: int = Field(8192, ge=1, le=1_000_000, description="Longest prompt.")
 
 
 class Tracking(Strict):
@@ -240,6 +263,7 @@ class Settings(Strict):
     baselines: Baselines = Baselines()
     bench: Bench = Bench()
     report: Report = Report()
+    serve: Serve = Serve()
     tracking: Tracking = Tracking()
     scale: Scale = Scale()
 

@@ -25,8 +25,8 @@ STYLES = {"draft": "cyan", "target": "magenta"}
 
 
 def _method(name: str, settings: Settings, root: Path) -> Method:
-    from semspec import decoding, engine
-    from semspec.bench.command import load_probes
+    from semspec import decoding
+    from semspec.bench.command import load_models, load_probes
 
     if name not in decoding.METHODS:
         raise UserError(f"unknown method '{name}'; known: {', '.join(decoding.METHODS)}")
@@ -37,6 +37,8 @@ def _method(name: str, settings: Settings, root: Path) -> Method:
         draft = engine.load(models.draft, settings.engine, models.trust_remote_code)
     target = engine.load(models.target, settings.engine, models.trust_remote_code)
     return decoding.build(name, settings, draft, target, probes)
+    probes = load_probes(settings, root) if name in decoding.NEEDS_PROBES else {}
+    return decoding.build(name, settings, *load_models(settings, [name]), probes)
 
 
 class View:

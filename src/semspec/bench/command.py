@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from filelock import FileLock, Timeout
 from semspec import decoding, engine
 from semspec.bench import runner
 from semspec.config import Settings
+from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
@@ -54,6 +56,7 @@ def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[s
 
 def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
     from semspec.probe import Joint, Probe, conditions
+    from semspec.probe import conditions
 
     probes: dict[str, Any] = {}
     for role in ROLES:
@@ -72,6 +75,32 @@ def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
 
 
 def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
+    probes = read_probes(root / "data/probes", settings)
+    for role in ROLES:
+        note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
+        if note:
+            print(f"note: {note}", file=sys.stderr)
+    return probes
+
+
+def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
+    """The same of any folder that holds them; nobody asks what they were trained for."""
+    from semspec.probe import Joint, Probe
+
+    probes: dict[str, Any] = {role: Probe.load(folder / role) for role in ROLES}
+    if settings.decide.rule == "joint":
+        probes["joint"] = Joint.load(folder / "joint")
+    return probes
+
+
+def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | None, Engine]:
+    """Draft and target; no draft where none of the methods `names` needs one."""
+    trust = settings.models.trust_remote_code
+    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
+    return draft, engine.load(settings.models.target, settings.engine, trust)
+
+
+def _identity(root: Path, methods: list[str]) -> str:
     """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
     for folder in _folders(settings, root, methods).values():
@@ -146,6 +175,10 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root, names)
     summary = runner.run(
+    probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
+    draft, target = load_models(settings, names)
+    methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
+    return runner.run(
         settings,
         Methods(names, settings, probes),
         problems,

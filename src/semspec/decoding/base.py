@@ -102,6 +102,7 @@ class Method(Protocol):
     """A way to decode an answer."""
 
     name: str
+    setup: Setup
 
     def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
         """The answer to `question`; the same seed gives the same answer. `on_step` sees each settled step."""
@@ -139,7 +140,10 @@ def registry(*entries: tuple[str, Factory]) -> Mapping[str, Factory]:
 
 @dataclass(frozen=True)
 class Setup:
-    """The rules of the comparison, the same for every method."""
+    """The rules of the comparison, the same for every method.
+
+    history: earlier turns of a conversation, (question, answer). raw: the question is the whole prompt, as it is.
+    """
 
     system: str
     step_ends: StepEnds
@@ -147,6 +151,8 @@ class Setup:
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
+    history: tuple[tuple[str, str], ...] = ()
+    raw: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Setup:
@@ -163,7 +169,14 @@ class Setup:
         )
 
     def prompt(self, engine: Engine, question: str) -> list[int]:
-        return engine.chat(question, self.system)
+        """The tokens in front of the answer to `question`, in `engine`'s vocabulary."""
+        if self.raw:
+            return engine.encode(question)
+        questions = [*(asked for asked, _ in self.history), question]
+        tokens = list(engine.chat(questions[0], self.system))
+        for (_, said), following in zip(self.history, questions[1:], strict=True):
+            tokens += engine.encode(said) + engine.turn(following)
+        return tokens
 
 
 @dataclass
