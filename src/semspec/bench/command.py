@@ -94,8 +94,10 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
     trust = settings.models.trust_remote_code
-    target = engine.load(settings.models.target, settings.engine, trust)
-    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
+    target = engine.load(settings.models.target, settings.engine.of("target"), trust)
+    draft = None
+    if decoding.NEEDS_DRAFT & set(names):
+        draft = engine.load(settings.models.draft, settings.engine.of("draft"), trust)
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
     return runner.run(
         settings,
@@ -109,6 +111,6 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
             "dataset_sha256": dataset_id(problems),
             "draft": settings.models.draft,
             "target": settings.models.target,
-            "weights": settings.engine.weights,
+            **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
         },
     )

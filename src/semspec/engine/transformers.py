@@ -6,7 +6,6 @@ token. This module knows models, caches and tokens; it knows nothing of steps' m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import packed, resolve
+from semspec.engine import cores, packed, resolve
 from semspec.engine.cache import new_cache
 from semspec.engine.int8 import quantise
 from semspec.engine.local import LocalEngine
@@ -115,8 +114,7 @@ def load(
     import transformers
     from safetensors import SafetensorError
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(threads or cores or 1)
+    torch.set_num_threads(threads or cores())
     weights, device = resolve(weights, device)
     on_cpu = device.split(":")[0] == "cpu"
     if weights == "int8" and not on_cpu:
