@@ -3,9 +3,9 @@
     python benchmarks/engine.py [--engine llamacpp] [--draft NAME] [--target NAME] [--weights int8 bf16 fp32]
                                 [--observe all last none] [--random]
 
---observe: whose layers' states are pooled meanwhile: all of them, the last one's, or none. With --random the two models
-are random ones of the shape of Qwen2.5 0.5B and 1.5B (or 7B as the target): how fast a model runs does not depend on its
-weights, and nothing has to be downloaded.
+--observe: whose layers' states are pooled meanwhile: all of them, the last one's, or none. With --random the two
+models are random ones of the shape of Qwen2.5 0.5B and 1.5B (or 7B as the target): how fast a model runs does not
+depend on its weights, and nothing has to be downloaded.
 
 Prints medians of one run: milliseconds per decoded token after 200 tokens of context, per token of a 48-token step that
 is read in one pass, and per token and row of a sampled batch of 48. Drafting can gain at most

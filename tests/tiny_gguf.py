@@ -70,11 +70,11 @@ def write_gguf(engine: TransformersEngine, path: Path) -> Path:
     return path
 
 
-def tiny_pair(folder: Path, **kwargs):  # type: ignore[no-untyped-def]
+def tiny_pair(folder: Path, fp32_attention: bool = True, **kwargs):  # type: ignore[no-untyped-def]
     """The same random model in the llama.cpp engine and in the Hugging Face engine; keywords of `tiny_engine`."""
     from semspec.engine.llamacpp import load
 
     twin = tiny_engine(**kwargs)
     twin.tokenizer.save_pretrained(folder)
     twin.model.generation_config.save_pretrained(folder)
-    return load(write_gguf(twin, folder / "tiny.gguf"), folder, twin.name, threads=1), twin
+    return load(write_gguf(twin, folder / "tiny.gguf"), folder, twin.name, 1, fp32_attention), twin

@@ -74,11 +74,16 @@ class _Watch:
 class Llama:
     """A loaded model and its cache. `UserError` for a file that llama.cpp can't run as this project needs."""
 
-    def __init__(self, path: Path, name: str, threads: int, cells: int = FIRST_CELLS) -> None:
+    def __init__(
+        self, path: Path, name: str, threads: int, cells: int = FIRST_CELLS, fp32_attention: bool = False
+    ) -> None:
         self._lib, ggml = _libraries()
-        self._threads, self._cells = threads, cells
+        self._threads, self._cells, self._fp32 = threads, cells, fp32_attention
         settings = self._lib.llama_model_default_params()
         settings.n_gpu_layers = 0
+        # built by GCC 12, AMX's kernels crash in any pass of two tokens (the tile configuration's stores are optimised
+        # away), and the only switch turns off all kernels that repack weights
+        settings.use_extra_bufts = b"AMX_INT8 = 1" not in self._lib.llama_print_system_info()
         self._model = self._lib.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
             raise UserError(f"model '{name}' can't be loaded by llama.cpp: {_reason()}")
@@ -189,6 +194,9 @@ class Llama:
         settings.n_seq_max, settings.kv_unified = SEQUENCES, True  # one pool of cells, which sequences share
         settings.n_threads = settings.n_threads_batch = self._threads
         settings.cb_eval = self._callback
+        if self._fp32:  # else keys, values and the products with them are fp16
+            settings.type_k = settings.type_v = self._lib.GGML_TYPE_F32
+            settings.flash_attn_type = self._lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context = self._lib.llama_init_from_model(self._model, settings)
         if not self._context:
             raise UserError(f"llama.cpp can't open a cache of {self._cells} tokens: {_reason()}")

@@ -140,8 +140,11 @@ class LlamaCppEngine(LocalEngine):
         return logits, passed
 
 
-def load(gguf: Path, folder: Path, name: str, threads: int = 0) -> LlamaCppEngine:
-    """Load a GGUF file; its tokenizer from `folder` if one is there, else from the file. Raises `UserError`."""
+def load(gguf: Path, folder: Path, name: str, threads: int = 0, fp32_attention: bool = False) -> LlamaCppEngine:
+    """Load a GGUF file; its tokenizer from `folder` if one is there, else from the file. Raises `UserError`.
+
+    fp32_attention: compute attention, and keep the cache, in fp32 instead of fp16; for comparisons.
+    """
     from transformers import AutoTokenizer, GenerationConfig
 
     from semspec.engine import cores
@@ -149,7 +152,7 @@ def load(gguf: Path, folder: Path, name: str, threads: int = 0) -> LlamaCppEngin
     from semspec.models.convert import gguf_tokenizer
 
     torch.set_num_threads(threads or cores())
-    llama = Llama(gguf, name, threads or cores())
+    llama = Llama(gguf, name, threads or cores(), fp32_attention=fp32_attention)
     if (folder / "tokenizer.json").is_file():
         tokenizer = AutoTokenizer.from_pretrained(folder)
     else:
