@@ -1,9 +1,11 @@
 """How fast an engine decodes and reads on this machine, and the bound that follows for a draft/target pair.
 
-    python benchmarks/engine.py [--draft NAME] [--target NAME] [--weights int8 bf16 fp32] [--random]
+    python benchmarks/engine.py [--engine llamacpp] [--draft NAME] [--target NAME] [--weights int8 bf16 fp32]
+                                [--observe all last none] [--random]
 
-With --random the two models are random ones of the shape of Qwen2.5 0.5B and 1.5B (or 7B as the target): how fast a
-model runs does not depend on its weights, and nothing has to be downloaded.
+--observe: whose layers' states are pooled meanwhile: all of them, the last one's, or none. With --random the two
+models are random ones of the shape of Qwen2.5 0.5B and 1.5B (or 7B as the target): how fast a model runs does not
+depend on its weights, and nothing has to be downloaded.
 
 Prints medians of one run: milliseconds per decoded token after 200 tokens of context, per token of a 48-token step that
 is read in one pass, and per token and row of a sampled batch of 48. Drafting can gain at most
@@ -19,10 +21,12 @@ from collections.abc import Callable
 
 import torch
 
+from semspec.config import Engine as EngineSettings
+from semspec.engine import load
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.int8 import quantise
-from semspec.engine.transformers import TransformersEngine, load
-from semspec.models import ensure
+from semspec.engine.local import LocalEngine
+from semspec.engine.transformers import TransformersEngine
 from semspec.provenance import machine
 
 
@@ -37,8 +41,12 @@ def median_ms(run: Callable[[], None], repeats: int) -> float:
     return statistics.median(times)
 
 
-def measure(engine: TransformersEngine, repeats: int) -> dict[str, float]:
+OBSERVE = {"all": lambda n: None, "last": lambda n: [n - 1], "none": lambda n: []}
+
+
+def measure(engine: LocalEngine, repeats: int, observe: str) -> dict[str, float]:
     """Milliseconds per token: `decode`, `read`, `batch`."""
+    engine.observe(OBSERVE[observe](engine.n_layers))
     ids = torch.randint(100, 1000, (248,), generator=torch.Generator().manual_seed(0)).tolist()
     prompt, step = ids[:200], ids[200:]
     on_gpu = engine.device.type == "cuda"
@@ -101,29 +109,39 @@ def random_engine(size: str, weights: str) -> TransformersEngine:
 
 def main() -> None:
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--engine", default="transformers", choices=["transformers", "llamacpp"])
     args.add_argument("--draft", help="default qwen2.5-coder-0.5b-instruct; with --random 0.5b")
     args.add_argument("--target", help="default qwen2.5-coder-1.5b-instruct; with --random 1.5b")
     args.add_argument("--random", action="store_true", help=f"random weights; models are {', '.join(SHAPES)}")
     args.add_argument("--weights", nargs="+", default=["int8"], choices=["int8", "bf16", "fp32"])
+    args.add_argument("--observe", nargs="+", default=["all"], choices=list(OBSERVE))
+    args.add_argument("--threads", type=int, default=0, help="0 = every core")
     args.add_argument("--repeats", type=int, default=5)
     chosen = args.parse_args()
     names = {
         role: getattr(chosen, role) or (size if chosen.random else f"qwen2.5-coder-{size}-instruct")
         for role, size in (("draft", "0.5b"), ("target", "1.5b"))
     }
+    if chosen.random and chosen.engine == "llamacpp":
+        args.error("--random makes no GGUF file; leave out --engine llamacpp")
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability()
     print(machine(), where)
-    print(f"{'':40}{'decode':>10}{'read':>10}{'batch':>10}   ms per token")
-    for weights in chosen.weights:
+    print(f"{'':50}{'decode':>10}{'read':>10}{'batch':>10}   ms per token")
+    for weights in chosen.weights if chosen.engine == "transformers" else ["gguf"]:
         found = {}
         for role, name in names.items():
-            engine = random_engine(name, weights) if chosen.random else load(ensure(name), name, weights=weights)
-            found[role] = measure(engine, chosen.repeats)
-            row = "".join(f"{found[role][k]:10.2f}" for k in ("decode", "read", "batch"))
-            print(f"{name + ' ' + weights:40}{row}", flush=True)
+            own = {} if weights == "gguf" else {"weights": weights}
+            settings = EngineSettings(kind=chosen.engine, threads=chosen.threads, **own)
+            engine = random_engine(name, weights) if chosen.random else load(name, settings)
+            for observe in chosen.observe:
+                found[role, observe] = measured = measure(engine, chosen.repeats, observe)
+                row = "".join(f"{measured[k]:10.2f}" for k in ("decode", "read", "batch"))
+                print(f"{f'{name} {weights}, {observe}':50}{row}", flush=True)
             del engine
-        bound = found["target"]["decode"] / (found["draft"]["decode"] + found["target"]["read"])
-        print(f"{'bound of the speed-up, ' + weights:40}{bound:10.2f}x")
+        for observe in chosen.observe:
+            draft, target = found["draft", observe], found["target", observe]
+            bound = target["decode"] / (draft["decode"] + target["read"])
+            print(f"{f'bound of the speed-up, {weights}, {observe}':50}{bound:10.2f}x")
 
 
 if __name__ == "__main__":

@@ -53,13 +53,34 @@ class Models(Strict):
     trust_remote_code: bool = Field(False, description="Run code shipped with a hub model. Off unless you trust it.")
 
 
+EngineKind = Literal["transformers", "llamacpp"]
+Weights = Literal["auto", "fp32", "bf16", "int8"]
+
+
+class RoleEngine(Strict):
+    """What differs for one of the two models; null = as in `engine`."""
+
+    kind: EngineKind | None = None
+    weights: Weights | None = None
+    device: str | None = None
+    threads: int | None = Field(None, ge=0, le=512)
+
+
 class Engine(Strict):
     """How the models are run."""
 
-    weights: Literal["auto", "fp32", "bf16", "int8"] = Field("auto", description="auto = int8 on a CPU, bf16 on a GPU.")
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ...")
+    kind: EngineKind = Field("transformers", description="llamacpp = the GGUF file as it is, on the CPU.")
+    weights: Weights = Field("auto", description="auto = int8 on a CPU, bf16 on a GPU. Of `transformers` only.")
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ... Of `transformers` only.")
     threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 = every core.")
     batch_rows: int = Field(48, ge=1, le=4096, description="Rows of one packed sampling batch.")
+    draft: RoleEngine = Field(RoleEngine(), description="What differs for the draft.")
+    target: RoleEngine = Field(RoleEngine(), description="What differs for the target.")
+
+    def of(self, role: str) -> Engine:
+        """The settings of the `draft` or the `target`, nothing of them left to a role."""
+        shared = self.model_dump(exclude={"draft", "target"})
+        return Engine(**shared | getattr(self, role).model_dump(exclude_none=True))
 
 
 class Text(Strict):

@@ -7,7 +7,7 @@ of what stages do with the settings.
 from __future__ import annotations
 
 import importlib.util
-
+from semspec import engine
 from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.models import check_name
@@ -25,6 +25,11 @@ def check(settings: Settings) -> None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install 'semspec[{runner}]'")
     if settings.engine.device.startswith("cuda"):
         import torch
+    for role in ("draft", "target"):
+        own = settings.engine.of(role)
+        engine.check(getattr(settings.models, role), own)
+        if own.kind == "transformers" and own.device.startswith("cuda"):
+            import torch
 
-        if not torch.cuda.is_available():
-            raise UserError(f"engine.device is '{settings.engine.device}' but PyTorch sees no GPU; set it to auto")
+            if not torch.cuda.is_available():
+                raise UserError(f"engine.device is '{own.device}' but PyTorch sees no GPU; set it to auto")

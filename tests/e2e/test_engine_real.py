@@ -1,12 +1,16 @@
-"""The engine on a real model: the conformance suite in fp32 and bf16 on SmolLM2-135M."""
+"""The engines on a real model: the conformance suite on SmolLM2-135M, in every number format."""
 
 from __future__ import annotations
 
-import pytest
-from conformance import EngineConformance
+import importlib.util
 
+import pytest
+from conformance import EngineConformance, plain_forward
+
+from semspec.config import Engine as EngineSettings
+from semspec.engine import load as load_engine
 from semspec.engine.transformers import load
-from semspec.models import ensure
+from semspec.models import ensure, gguf
 
 NAME = "smollm2-135m-instruct"
 
@@ -41,3 +45,27 @@ class TestInt8(EngineConformance):
     @pytest.fixture(scope="class")
     def engine(self):
         return load(ensure(NAME), NAME, weights="int8", device="cpu")
+
+
+@pytest.mark.model
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
+class TestLlamaCpp(EngineConformance):
+    """The GGUF file as it is, held against the dequantised model in fp32: activations are quantised by blocks of 32."""
+
+    exact = False
+    min_cosine = 0.98
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        type(self).twin = load(ensure(NAME), NAME, weights="fp32", device="cpu")
+        return load_engine(NAME, EngineSettings(kind="llamacpp"))
+
+    def reference(self, engine, tokens):
+        return plain_forward(self.twin, tokens)
+
+    def test_the_words_are_those_of_the_other_engine(self, engine):
+        """Ids, prompts and ends agree, with the file's own tokenizer too."""
+        own = load_engine(str(gguf(NAME)), EngineSettings(kind="llamacpp"))
+        for other in (self.twin, own):
+            assert (engine.vocab_id, engine.eos_ids, engine.eos_id) == (other.vocab_id, other.eos_ids, other.eos_id)
+            assert engine.chat("2+2?", "Think.") == other.chat("2+2?", "Think.")

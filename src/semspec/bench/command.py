@@ -177,6 +177,11 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     summary = runner.run(
     probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
     draft, target = load_models(settings, names)
+    trust = settings.models.trust_remote_code
+    target = engine.load(settings.models.target, settings.engine.of("target"), trust)
+    draft = None
+    if decoding.NEEDS_DRAFT & set(names):
+        draft = engine.load(settings.models.draft, settings.engine.of("draft"), trust)
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
     return runner.run(
         settings,
@@ -190,7 +195,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
             "dataset_sha256": dataset_id(problems),
             "draft": settings.models.draft,
             "target": settings.models.target,
-            "weights": settings.engine.weights,
+            **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
         },
         part=part,
     )

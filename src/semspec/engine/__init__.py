@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from typing import TYPE_CHECKING
+
+from semspec.errors import UserError
 
 if TYPE_CHECKING:
     from semspec.config import Engine as EngineSettings
     from semspec.engine.base import Engine
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resolve(weights: str, device: str) -> tuple[str, str]:
@@ -20,10 +29,39 @@ def resolve(weights: str, device: str) -> tuple[str, str]:
     return weights, device
 
 
-def load(name: str, settings: EngineSettings, trust_remote_code: bool = False) -> Engine:
-    """The engine for a catalogue name, a hub id or a local folder; fetches the weights when they are missing."""
-    from semspec.engine.transformers import load as load_transformers
-    from semspec.models import ensure
+def number_format(settings: EngineSettings) -> str:
+    """fp32, bf16 or int8; `gguf` where llama.cpp runs the file's own format."""
+    return "gguf" if settings.kind == "llamacpp" else resolve(settings.weights, settings.device)[0]
 
-    folder = ensure(name, trust_remote_code)
-    return load_transformers(folder, name, settings.weights, settings.device, settings.threads, trust_remote_code)
+
+def check(name: str, settings: EngineSettings) -> None:
+    """`UserError` when this engine can't run a model of that name; fetches and loads nothing."""
+    from semspec.models import gguf
+
+    if settings.kind == "llamacpp":
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise UserError(
+                "engine.kind is llamacpp but llama-cpp-python is not installed; run `pip install 'semspec[llamacpp]'` "
+                "(it needs cmake and a C++ compiler), or set it to transformers"
+            )
+        gguf(name)
+    elif name.endswith(".gguf"):
+        raise UserError(f"'{name}' is a GGUF file, which engine.kind transformers does not load; set it to llamacpp")
+
+
+def load(name: str, settings: EngineSettings, trust_remote_code: bool = False) -> Engine:
+    """The engine for a catalogue name, a hub id, a local folder or a GGUF file; fetches the weights when missing.
+
+    settings: those of one role, `settings.engine.of(role)`, where the roles differ.
+    """
+    from semspec.models import ensure, gguf
+
+    check(name, settings)
+    found = ensure(name, trust_remote_code)
+    if settings.kind == "llamacpp":
+        from semspec.engine.llamacpp import load as load_llamacpp
+
+        return load_llamacpp(gguf(name), found if found.is_dir() else found.parent, name, settings.threads)
+    from semspec.engine.transformers import load as load_transformers
+
+    return load_transformers(found, name, settings.weights, settings.device, settings.threads, trust_remote_code)

@@ -1,73 +1,34 @@
 """Many continuations at once: sampling and reading over prompts that are computed once and shared.
 
-Prompts are packed left-padded into one batch, their cache is computed once and repeated for the samples of each, and
-rows that have finished leave the batch. Used by the Hugging Face engine; knows its `forward`, caches and pools.
+All rows take one token in a pass, and rows that have finished leave the batch. Which rows there are, what they draw and
+when they end is decided here; how a pass over them is computed is the engine's (`rows` and `read_apart`).
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
 
 from semspec.engine.base import Sampling, Segment, Step, StepEnds
-from semspec.engine.cache import new_cache
 from semspec.engine.sampling import draw, score
 
 if TYPE_CHECKING:
-    from semspec.engine.transformers import TransformersEngine
+    from semspec.engine.local import LocalEngine
 
-PREFIXES = 16  # prompts whose caches are kept: those of a shard are sampled from and then read after
 READ_TOKENS = 512  # tokens of one packed reading pass (one longer text is read by itself)
-
-
-def _prefix(engine: TransformersEngine, prompt: Sequence[int]) -> tuple[Any, torch.Tensor]:
-    """Cache and last logits `[1, vocab]` of one prompt, computed once while it is among the last `PREFIXES`.
-
-    The cache is shared: whoever appends to it crops it back.
-    """
-    key = tuple(prompt)
-    kept = engine.prefixes
-    if key not in kept:
-        cache = new_cache(engine.config)
-        logits = engine.forward(torch.tensor([list(prompt)], device=engine.device), cache, logits_to_keep=1)
-        kept[key] = cache, logits[:, -1]
-        while len(kept) > PREFIXES:
-            kept.pop(next(iter(kept)))
-    return kept[key]
-
-
-def _packed(
-    engine: TransformersEngine, prompts: Sequence[Sequence[int]], n: int
-) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """`n` rows of each prompt, left-padded: cache, mask `[rows, longest]` and last logits `[rows, vocab]`."""
-    longest = max(map(len, prompts))
-    made = [_prefix(engine, prompt) for prompt in prompts]
-    cache = new_cache(engine.config)
-    for i, layer in enumerate(cache.layers):
-        for name in ("keys", "values"):
-            parts = [getattr(one.layers[i], name) for one, _ in made]
-            rows = torch.cat([pad(p, (0, 0, longest - p.shape[-2], 0)) for p in parts])
-            layer.put(name, rows.repeat_interleave(n, 0))
-    mask = torch.zeros(len(prompts), longest, dtype=torch.long, device=engine.device)
-    for i, prompt in enumerate(prompts):
-        mask[i, longest - len(prompt) :] = 1
-    return (
-        cache,
-        mask.repeat_interleave(n, 0),
-        torch.cat([logits for _, logits in made]).repeat_interleave(n, 0),
-    )
+Place = tuple[int, int]  # which prompt, which of its continuations
 
 
 class _Row:
     """One continuation while it is written."""
 
-    def __init__(self, place: tuple[int, int], prompt: Sequence[int], seed: int) -> None:
+    def __init__(self, place: Place, prompt: Sequence[int], seed: int) -> None:
         self.place, self.anchor = place, list(prompt[-4:])
         self.rng = np.random.default_rng((seed, place[1]))
         self.tokens: list[int] = []
@@ -75,7 +36,7 @@ class _Row:
         self.text = ""
         self.stop: str | None = None
 
-    def offer(self, token: int, engine: TransformersEngine, step_ends: StepEnds, max_tokens: int) -> bool:
+    def offer(self, token: int, engine: LocalEngine, step_ends: StepEnds, max_tokens: int) -> bool:
         """Take the drawn token, unless the step is complete before it; whether it was taken."""
         if len(self.tokens) == max_tokens:
             self.stop = "length"
@@ -93,7 +54,7 @@ class _Row:
 
 
 def sample_many(
-    engine: TransformersEngine,
+    engine: LocalEngine,
     prompts: Sequence[Sequence[int]],
     n: int,
     step_ends: StepEnds,
@@ -101,16 +62,33 @@ def sample_many(
     max_tokens: int,
     seeds: Sequence[int],
 ) -> list[list[Step]]:
-    """See `Engine.sample_many`; all rows in ONE batch, so the caller bounds `len(prompts) * n`."""
+    """See `Engine.sample_many`; `engine.max_rows` rows in ONE batch, so the caller bounds `len(prompts) * n`."""
+    places = [(p, i) for p in range(len(prompts)) for i in range(n)]
+    steps: dict[Place, Step] = {}
+    for start in range(0, len(places), engine.max_rows):
+        rows = [_Row(place, prompts[place[0]], seeds[place[0]]) for place in places[start : start + engine.max_rows]]
+        steps |= _write(engine, prompts, rows, step_ends, sampling, max_tokens)
+    return [[steps[p, i] for i in range(n)] for p in range(len(prompts))]
+
+
+def _write(
+    engine: LocalEngine,
+    prompts: Sequence[Sequence[int]],
+    rows: list[_Row],
+    step_ends: StepEnds,
+    sampling: Sampling,
+    max_tokens: int,
+) -> dict[Place, Step]:
+    """Write all `rows` to their ends; those of one prompt lie together."""
     started = time.perf_counter()
-    cache, mask, logits = _packed(engine, prompts, n)
-    rows = [_Row((p, i), prompts[p], seeds[p]) for p in range(len(prompts)) for i in range(n)]
+    counts = Counter(row.place[0] for row in rows)
+    batch = engine.rows([prompts[p] for p in counts], list(counts.values()))
     pool = engine.new_pool(rows=len(rows))
-    out: list[list[Step | None]] = [[None] * n for _ in prompts]
+    out: dict[Place, Step] = {}
 
     def finish(index: int) -> None:
         row = rows[index]
-        out[row.place[0]][row.place[1]] = Step(
+        out[row.place] = Step(
             row.tokens,
             row.text,
             engine.tokens(row.tokens, *np.array(row.scores, dtype=np.float32).reshape(-1, 3).T),
@@ -124,8 +102,8 @@ def sample_many(
         uniforms = None
         if sampling.temperature:
             uniforms = torch.tensor([0.0 if i in done else r.rng.random() for i, r in enumerate(rows)])
-        drawn = draw(logits, sampling, uniforms)
-        scores = torch.stack(score(logits, drawn), dim=-1).tolist()
+        drawn = draw(batch.logits, sampling, uniforms)
+        scores = torch.stack(score(batch.logits, drawn), dim=-1).tolist()
         for i, (row, token) in enumerate(zip(rows, drawn.tolist(), strict=True)):
             if i in done:
                 continue
@@ -138,15 +116,11 @@ def sample_many(
             break
         if len(done) * 8 >= len(rows):  # leaving costs a copy of the cache, so leave several at a time
             keep = torch.tensor([i for i in range(len(rows)) if i not in done], device=engine.device)
-            cache.batch_select_indices(keep)
+            batch.keep(keep)
             pool.select(keep)
-            mask, drawn = mask[keep], drawn[keep]
+            drawn = drawn[keep]
             rows, done = [rows[i] for i in keep.tolist()], set()
-        positions = mask.sum(1, keepdim=True)
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
-        logits = engine.forward(
-            drawn[:, None], cache, pool, attention_mask=mask, position_ids=positions, logits_to_keep=1
-        )[:, -1]
+        batch.append(drawn, pool)
         for i, row in enumerate(rows):
             if i not in done and row.tokens[-1] in engine.eos_ids:
                 row.stop = "eos"
@@ -154,28 +128,23 @@ def sample_many(
                 done.add(i)
         if len(done) == len(rows):
             break
-    return out  # type: ignore[return-value]
+    return out
 
 
 def read_many(
-    engine: TransformersEngine, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
+    engine: LocalEngine, prompts: Sequence[Sequence[int]], segments: Sequence[Sequence[Segment]]
 ) -> list[list[Step]]:
     """See `Engine.read_many`. A text that occurs twice after a prompt is read once."""
     out: list[list[Step]] = []
     for prompt, alternatives in zip(prompts, segments, strict=True):
-        cache, logits = _prefix(engine, prompt)
-        length = len(prompt)
         parts = [tuple(engine.segment_tokens(s)) for s in alternatives]
         steps: dict[tuple[int, ...], Step] = {}
         waiting = list(dict.fromkeys(parts))
         while waiting:
             chosen = [waiting.pop(0)]
-            while waiting and sum(map(len, chosen)) + len(waiting[0]) <= READ_TOKENS:
+            while waiting and sum(map(len, chosen)) + len(waiting[0]) <= READ_TOKENS and len(chosen) < engine.max_rows:
                 chosen.append(waiting.pop(0))
-            try:
-                steps |= zip(chosen, _read_packed(engine, cache, logits, chosen, length), strict=True)
-            finally:
-                cache.crop(-(cache.get_seq_length() - length))
+            steps |= zip(chosen, _read_packed(engine, prompt, chosen), strict=True)
         row = []
         for part, segment in zip(parts, alternatives, strict=True):
             text = segment.text or engine.text_after(list(prompt[-4:]), part)
@@ -184,27 +153,18 @@ def read_many(
     return out
 
 
-def _read_packed(
-    engine: TransformersEngine, cache: Any, logits: torch.Tensor, parts: Sequence[Sequence[int]], start: int
-) -> list[Step]:
-    """Read token lists, end to end in ONE row, each attending to the prompt and to itself alone.
-
-    logits: `[1, vocab]`, after the prompt of `start` tokens. The tokens stay in the cache.
-    """
+def _read_packed(engine: LocalEngine, prompt: Sequence[int], parts: Sequence[Sequence[int]]) -> list[Step]:
+    """Read token lists in one pass, each attending to the prompt and to itself alone."""
     started = time.perf_counter()
-    lengths = [len(p) for p in parts]
-    ids = torch.tensor([[t for p in parts for t in p]], device=engine.device)
-    owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(lengths)).to(engine.device)
-    within = torch.cat([torch.arange(n) for n in lengths]).to(engine.device)
-    # a token sees the prompt, and what stands before it in its own text
-    own = (owner[:, None] == owner[None]) & (within[:, None] >= within[None])
-    seen = torch.cat([own.new_ones(len(owner), start), own], dim=1)
+    lengths = torch.tensor([len(p) for p in parts])
+    ids = torch.tensor([t for p in parts for t in p], device=engine.device)
+    owner = torch.repeat_interleave(torch.arange(len(parts)), lengths)
     pool = engine.new_pool(segments=len(parts))
-    pool.weights = (owner[None] == torch.arange(len(parts), device=engine.device)[:, None])[None].float()
-    passed = engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None])[0]
+    pool.weights = (owner[None] == torch.arange(len(parts))[:, None])[None].float().to(engine.device)
+    logits, passed = engine.read_apart(prompt, parts, pool)
     guesses = torch.cat([logits, passed[:-1]])
-    guesses[within == 0] = logits
-    scores = [x.cpu().numpy() for x in score(guesses, ids[0])]
+    guesses[lengths.cumsum(0) - lengths] = logits  # the first token of each part follows the prompt
+    scores = [x.cpu().numpy() for x in score(guesses, ids)]
     seconds = time.perf_counter() - started
     steps, end = [], 0
     for i, part in enumerate(parts):

@@ -1,12 +1,14 @@
-"""One growing text in the Hugging Face engine: writing, reading, taking back, and exact verification of proposals.
+"""One growing text: writing, reading, taking back, and exact verification of proposals, over any engine's cache.
 
 A token is drawn before it is put into the cache, so that a step can end in front of it; it is kept for the next step.
-Knows tokens, caches and logits; knows nothing of who proposes what, or why a text is taken back.
+A subclass computes passes and crops its cache. Knows tokens and logits; knows nothing of who proposes what, or why a
+text is taken back.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,12 +17,12 @@ import numpy as np
 import torch
 
 from semspec.engine.base import Proposal, Propose, Sampling, Segment, Step, StepEnds
-from semspec.engine.cache import new_cache
 from semspec.engine.sampling import draw, nucleus, pick, score, verify
 from semspec.engine.statistics import NOTHING
 
 if TYPE_CHECKING:
-    from semspec.engine.transformers import Pool, TransformersEngine
+    from semspec.engine.local import LocalEngine
+    from semspec.engine.pool import Pool
 
 
 @dataclass
@@ -54,15 +56,15 @@ class Ahead:
         return int(draw(self.rows[0][None], sampling, uniforms)[0])
 
 
-class TransformersSession:
+class CachedText(ABC):
     """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
 
-    def __init__(self, engine: TransformersEngine, prompt: Sequence[int]) -> None:
+    def __init__(self, engine: LocalEngine, prompt: Sequence[int]) -> None:
         if not prompt:
             raise ValueError("a session needs a prompt of at least one token")
         self.engine = engine
         self.tokens: list[int] = []
-        self._cache = new_cache(engine.config)
+        self._open()
         self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
         self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
         self._pending: int | None = None  # drawn already, not yet in the text
@@ -71,10 +73,21 @@ class TransformersSession:
         self._feed(list(prompt), None)
         self._mark()
 
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the cache, empty."""
+
+    @abstractmethod
+    def _compute(self, tokens: list[int], pool: Pool | None, keep: int) -> torch.Tensor:
+        """One pass that puts tokens behind `self.tokens` into the cache; logits `[keep, vocab]` of the last ones."""
+
+    @abstractmethod
+    def _crop(self, n_tokens: int) -> None:
+        """Drop the last `n_tokens` of `self.tokens` from the cache."""
+
     def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
         """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
-        ids = torch.tensor([tokens], device=self.engine.device)
-        logits = self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
+        logits = self._compute(tokens, pool, keep)
         self.tokens += tokens
         self._logits, self._read = logits[-1], None
         return logits
@@ -86,8 +99,8 @@ class TransformersSession:
 
     def _next_logits(self) -> torch.Tensor:
         if self._logits is None:
-            last = self.tokens.pop()
-            self._cache.crop(-1)
+            last = self.tokens[-1]
+            self._forget(1)
             self._feed([last], None)
         assert self._logits is not None
         return self._logits
@@ -170,7 +183,7 @@ class TransformersSession:
     def _forget(self, n_tokens: int) -> None:
         """Drop proposed tokens that were not kept from the cache."""
         if n_tokens:
-            self._cache.crop(-n_tokens)
+            self._crop(n_tokens)
             del self.tokens[-n_tokens:]
 
     def draw(self, n_tokens: int, sampling: Sampling) -> Proposal:

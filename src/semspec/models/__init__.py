@@ -5,6 +5,18 @@
 
 from semspec.models.catalogue import CATALOGUE, Entry
 from semspec.models.fetch import home
-from semspec.models.store import TRAINED, check_name, describe, ensure, installed, pull, verify
+from semspec.models.store import TRAINED, check_name, describe, ensure, gguf, installed, pull, verify
 
-__all__ = ["CATALOGUE", "TRAINED", "Entry", "check_name", "describe", "ensure", "home", "installed", "pull", "verify"]
+__all__ = [
+    "CATALOGUE",
+    "TRAINED",
+    "Entry",
+    "check_name",
+    "describe",
+    "ensure",
+    "gguf",
+    "home",
+    "installed",
+    "pull",
+    "verify",
+]

@@ -51,6 +51,20 @@ def convert(gguf: Path, folder: Path, name: str, progress: bool = True) -> None:
         tokenizer.save_pretrained(folder)
 
 
+def gguf_tokenizer(gguf: Path) -> Any:
+    """The tokenizer that a GGUF file holds, as transformers' own. `UserError` when transformers can't read it."""
+    from transformers import AutoTokenizer
+
+    with _quiet(), _faster(gguf.stem, False):
+        try:
+            return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        except (ValueError, KeyError, NotImplementedError, OSError) as e:
+            reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+            raise UserError(
+                f"the tokenizer in {gguf.name} cannot be read ({reason}); put the model's tokenizer.json beside it"
+            ) from None
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hold back transformers' own bars and advice while it works; one line of progress is enough."""

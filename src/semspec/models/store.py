@@ -1,8 +1,8 @@
 """A model by name, as a folder to load from: fetched, checked and converted on first use.
 
-Four kinds of name are understood: one of the catalogue, one of the two that are trained here (`TRAINED`), a local
-folder, and a model-hub id (`org/name`, or `org/name@revision`). A model appears in the store whole or not at all.
-Knows nothing of how a model is run.
+Five kinds of name are understood: one of the catalogue, one of the two that are trained here (`TRAINED`), a local
+folder, a local GGUF file, and a model-hub id (`org/name`, or `org/name@revision`). A model appears in the store whole
+or not at all. Knows nothing of how a model is run.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from semspec.models.catalogue import CATALOGUE, Entry
 
 MANIFEST = "manifest.json"
 TRAINED = {"synthetic-draft": "synthetic/draft", "synthetic-target": "synthetic/target"}  # by the stage `models`
+GGUF = ".gguf"
 ENCODER = "all-minilm-l6-v2"  # the catalogue's only model that writes nothing
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "LICENSE*"]
@@ -30,6 +31,8 @@ _HUB_NEVER = ["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "consolida
 
 def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) -> Path:
     """The folder of model `name`: config.json, *.safetensors and the tokenizer. Fetches what is missing.
+
+    For a local GGUF file: that file.
 
     A catalogue model that is already there is checked by file sizes only (`verify` reads every byte).
     `trust_remote_code` also fetches the Python files of a hub model. Raises `UserError`.
@@ -44,11 +47,29 @@ def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) ->
             raise UserError(f"{name} is not trained yet; run `semspec stage models`")
         return _folder(TRAINED[name])
     local = Path(name).expanduser()
+    if name.endswith(GGUF):
+        return gguf(name)
     if local.is_dir():
         return _loadable(local)
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _loadable(_snapshot(name, trust_remote_code))
     raise _unknown(name)
+
+
+def gguf(name: str) -> Path:
+    """The GGUF file of model `name`, as published; `UserError` when it can have none. Fetches nothing.
+
+    A catalogue model's lies beside what was made of it, where `verify` looks for it too.
+    """
+    if name.endswith(GGUF):
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise UserError(f"the GGUF file '{name}' does not exist; check the path")
+        return file
+    if name not in CATALOGUE or CATALOGUE[name].kind != "gguf":
+        known = ", ".join(n for n, entry in CATALOGUE.items() if entry.kind == "gguf")
+        raise UserError(f"'{name}' has no GGUF file, which engine.kind llamacpp needs; use {known}, or a FILE.gguf")
+    return _folder(name) / "gguf" / CATALOGUE[name].main.path
 
 
 def pull(names: Iterable[str], progress: bool = True) -> list[Path]:
@@ -93,6 +114,9 @@ def describe(name: str) -> dict[str, Any]:
         }
     if name in TRAINED:
         return {"name": name, "source": "trained", "files": _hashes(ensure(name))}
+    if name.endswith(GGUF):
+        file, digest = gguf(name), sha256(gguf(name))
+        return {"name": file.name, "source": "file", "sha256": digest, "files": {file.name: digest}}
     folder = Path(name).expanduser()
     if folder.is_dir():
         folder = folder.resolve()
@@ -118,6 +142,10 @@ def check_name(name: str, kind: Literal["language model", "encoder"] = "language
         if (CATALOGUE[name].name == ENCODER) != (kind == "encoder"):
             raise UserError(f"'{name}' is no {kind}; `semspec models list` says what each model is")
     elif name in TRAINED:
+        if kind == "encoder":
+            raise UserError(f"'{name}' is no encoder; use {ENCODER}")
+    elif name.endswith(GGUF):
+        gguf(name)
         if kind == "encoder":
             raise UserError(f"'{name}' is no encoder; use {ENCODER}")
     elif Path(name).expanduser().is_dir():

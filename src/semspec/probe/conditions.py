@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec.engine import resolve
+from semspec.engine import number_format
 from semspec.errors import UserError
 from semspec.files import read_json
 
@@ -30,7 +30,7 @@ def conditions(settings: Settings, root: Path, role: str) -> dict[str, Any]:
     return {
         "model": getattr(settings.models, role),
         "model_sha256": model.get("sha256") or model.get("files", {}).get("model.safetensors"),
-        "weights": resolve(settings.engine.weights, settings.engine.device)[0],
+        "weights": number_format(settings.engine.of(role)),
         "split": settings.text.split,
         "domain": settings.contexts.dataset,
     }

@@ -51,7 +51,7 @@ def make_contexts(settings: Settings, root: Path) -> None:
 
     chosen = settings.contexts
     problems = load(chosen.dataset, "train", chosen.questions, settings.seed)
-    target = engines.load(settings.models.target, settings.engine, settings.models.trust_remote_code)
+    target = engines.load(settings.models.target, settings.engine.of("target"), settings.models.trust_remote_code)
     target.observe([])
     splitter = Splitter(settings.text.split)
     rows: list[dict[str, Any]] = []
@@ -117,7 +117,9 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
         print(f"sample: {count - len(missing)} of {count} shards are already there")
     if todo:
         models = {
-            role: engines.load(getattr(settings.models, role), settings.engine, settings.models.trust_remote_code)
+            role: engines.load(
+                getattr(settings.models, role), settings.engine.of(role), settings.models.trust_remote_code
+            )
             for role in ROLES
         }
         for i in tqdm(todo, desc="sample", unit="shard", total=len(mine), initial=len(mine) - len(todo)):

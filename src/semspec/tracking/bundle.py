@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import semspec.provenance
 from semspec import files, rules
 from semspec.tracking import card, evaluation
+from semspec.engine import number_format
 from semspec.tracking.mlflow_log import split_history
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
             "max_step_tokens": settings.text.max_step_tokens,
             "system": settings.text.system,
             "weights": settings.engine.weights,
+            "number_formats": {role: number_format(settings.engine.of(role)) for role in ROLES},
         },
         "metrics": _metrics(root),
         "data": {path: files.sha256(root / path) for path in DATA if (root / path).exists()},

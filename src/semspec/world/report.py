@@ -40,7 +40,7 @@ def truth_stage(settings: Settings, root: Path) -> None:
     samples = read_parquet(root / "data/samples/samples.parquet")
     found = read_parquet(root / "data/labels.parquet")
     shares: dict[str, dict[str, Shares]] = {}
-    models = {role: engines.load(getattr(settings.models, role), settings.engine) for role in ROLES}
+    models = {role: engines.load(getattr(settings.models, role), settings.engine.of(role)) for role in ROLES}
     with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
         for role, model in models.items():
             model.observe([])
