@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 from ruamel.yaml import YAML
@@ -97,11 +97,18 @@ class Cluster(Strict):
     context: bool = Field(False, description="Put the context in front of both steps (the paper does).")
 
 
+class Layers(Strict):
+    """Layer numbers of each model."""
+
+    draft: list[int]
+    target: list[int]
+
+
 class Train(Strict):
     """The probes."""
 
     features: Literal["hidden", "logprob", "both"] = "both"
-    layers: Literal["all", "last"] | list[int] = "all"
+    layers: Literal["all", "last"] | list[int] | Layers = Field("all", description="One choice, or one for each model.")
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
     pca: Literal["auto"] | NonNegativeInt = Field(
         "auto", description="Principal components; 0 = none; auto = when rows are few."
@@ -111,7 +118,7 @@ class Train(Strict):
         "ordinal", description="Of `linear` and of the joint predictor; ordinal = above 0, .2, .5, .8?"
     )
     ridge: float = Field(30.0, gt=0, lt=1e9, description="Ridge strength of `linear`.")
-    hidden_sizes: tuple[PositiveInt, PositiveInt] = Field((512, 128), description="The two inner layers of `mlp`.")
+    hidden_sizes: list[PositiveInt] = Field([512, 128], min_length=1, max_length=6, description="`mlp`: inner layers.")
     dropout: float = Field(0.1, ge=0, lt=1)
     lr: float = Field(1e-3, gt=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
@@ -119,6 +126,10 @@ class Train(Strict):
     patience: int = Field(20, ge=1)
     batch_size: int = Field(128, ge=1)
     calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
+
+    def layers_of(self, role: str) -> Literal["all", "last"] | list[int]:
+        """The choice for one model."""
+        return getattr(self.layers, role) if isinstance(self.layers, Layers) else self.layers
 
 
 class Decide(Strict):
@@ -174,6 +185,26 @@ class Report(Strict):
     max_points: int = Field(4000, ge=10, description="Points on the map of hidden states.")
 
 
+class Tune(Strict):
+    """The search for better settings, on validation questions."""
+
+    dataset: str = Field("", description="Validation questions: empty = of contexts.dataset; or a FILE.jsonl.")
+    questions: int = Field(60, ge=2, le=100_000, description="Validation questions that each trial answers.")
+    search: list[Literal["decide", "gamma", "probe", "layers", "labels", "split"]] = Field(
+        default=["decide", "gamma", "probe", "layers", "labels"], min_length=1, description="What is searched."
+    )
+    objective: Literal["pareto", "combined"] = Field(
+        "pareto", description="Pass@1 and latency apart | pass_at_1 - price * latency / latency(target)."
+    )
+    price: float = Field(0.2, ge=0, le=100, description="Pass@1 that one whole latency of the target is worth.")
+    latency_limit: float | None = Field(None, gt=0, description="At most this latency / latency(target); null = none.")
+    trials: int = Field(100, ge=1, le=1_000_000)
+    workers: int = Field(1, ge=1, le=256, description="Processes that share the trials.")
+    extend: bool = Field(True, description="Ask the models where a trial leaves what is recorded; else it is missing.")
+    live: int = Field(0, ge=0, le=1000, description="So many of the best are run for real afterwards.")
+    live_seeds: int = Field(3, ge=1, le=100, description="Runs of each of them, each with a seed of its own.")
+
+
 class Tracking(Strict):
     """MLflow."""
 
@@ -197,6 +228,7 @@ class Settings(Strict):
     exact: Exact = Exact()
     baselines: Baselines = Baselines()
     bench: Bench = Bench()
+    tune: Tune = Tune()
     report: Report = Report()
     tracking: Tracking = Tracking()
 
@@ -235,12 +267,14 @@ def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
     # a union adds the names of its members to the place: "train.layers.list[int]"
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str")]
+    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "Layers")]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":
         model: Any = Settings
         for part in loc[:-1]:
-            model = model.model_fields[part].annotation
+            kind = model.model_fields[part].annotation
+            # a section, or a union that has one
+            model = next((m for m in get_args(kind) if hasattr(m, "model_fields")), kind)
         return UserError(f"{source}: unknown parameter '{dotted}'; {_hint(loc[-1], list(model.model_fields))}")
     if first["type"] == "missing":
         return UserError(f"{source}: parameter '{dotted}' is missing; add it (see docs/parameters.md)")

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +28,7 @@ from semspec.errors import UserError
 from semspec.process import run_group
 from semspec.quiet import quiet
 
-FLOW = Path("flows") / "pipeline.py"
+FLOWS = Path("flows")
 SUMMARY = Path("results") / "bench" / "summary.json"
 REPORT = Path("results") / "report" / "index.html"
 _BUSY = re.compile(r"\(PID (\d+)\)")
@@ -47,7 +47,7 @@ class StageFailed(Exception):
     """A stage broke in a way that is not the user's mistake; its own output says how."""
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of a stage: `semspec` and `dvc` of this Python come first on PATH."""
     here = str(Path(sys.executable).parent)
     return os.environ | {
@@ -76,7 +76,7 @@ def graph(root: Path) -> dict[str, set[str]]:
     return ordered
 
 
-def _check_repository(root: Path) -> None:
+def check_repository(root: Path) -> None:
     root = root.resolve()
     missing = [n for n in (".dvc", "dvc.yaml") if not (root / n).exists()]
     if missing:
@@ -110,7 +110,7 @@ def stale(root: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "status", "--json"],
         cwd=root,
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -133,10 +133,23 @@ def _leave() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.terminate()
-    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+    print("cancelled; the same command goes on where it stopped", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(130)
+
+
+def run_command(command: Sequence[str], root: Path, keep: Any, log: Any, live: bool) -> int:
+    """Run a command of a flow's task (`process.run_group`); its exit code. What `run_stage` says of cancelling holds."""
+    try:
+        return run_group(command, cwd=root, env=environment(), keep=keep, log=log, live=live)
+    except BaseException as e:
+        if live and not isinstance(e, Exception):
+            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
+            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
+            _cancelled[-1].daemon = True
+            _cancelled[-1].start()
+        raise
 
 
 def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None:
@@ -154,15 +167,7 @@ def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None
         return not _NOISE.match(line)
 
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
-    try:
-        code = run_group(command, cwd=root, env=_environment(), keep=keep, log=log, live=live)
-    except BaseException as e:
-        if live and not isinstance(e, Exception):
-            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
-            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
-            _cancelled[-1].daemon = True
-            _cancelled[-1].start()
-        raise
+    code = run_command(command, root, keep, log, live)
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
@@ -176,12 +181,12 @@ def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None
     raise StageFailed(f"stage '{name}' failed (exit code {exited.group(1)}){said}")
 
 
-def load_flow(root: Path) -> ModuleType:
-    """flows/pipeline.py of `root` as a module."""
-    path = (root / FLOW).resolve()
+def load_flow(root: Path, name: str = "pipeline") -> ModuleType:
+    """flows/NAME.py of `root` as a module."""
+    path = (root / FLOWS / f"{name}.py").resolve()
     if not path.exists():
-        raise UserError(f"no {FLOW} in {root.resolve()}; run `semspec run` in the cloned repository")
-    spec = importlib.util.spec_from_file_location("semspec_flow_pipeline", path)
+        raise UserError(f"no {FLOWS / path.name} in {root.resolve()}; run semspec in the cloned repository")
+    spec = importlib.util.spec_from_file_location(f"semspec_flow_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic looks the flow's parameter model up here
@@ -231,17 +236,18 @@ def track(root: Path) -> None:
         tracking.register(root, settings, run_id)
 
 
-def _run_flow(root: Path, todo: list[str], profile: str | None, overrides: Sequence[str]) -> int:
-    """Run the Prefect flow in this process; the exit code. Its console lines are left to its UI."""
-    print(f"to do: {', '.join(todo)}", flush=True)
+def run_flow(call: Callable[[], Any], alone: str) -> int:
+    """Run a Prefect flow in this process; the exit code. Its console lines are left to its UI.
+
+    alone: the command that runs one part of it by itself.
+    """
     print("starting Prefect ...", file=sys.stderr, flush=True)
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     _cancelled.clear()
     try:
-        flow = load_flow(root)
-        flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
+        call()
     except StageFailed as e:
-        print(f"{e}; its own lines are above. Try it alone with `semspec stage NAME`", file=sys.stderr)
+        print(f"{e}; its own lines are above. Try it alone with `{alone}`", file=sys.stderr)
         return 1
     except UserError:
         raise
@@ -266,7 +272,7 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     """
     root = root.resolve()
     quiet(root)
-    _check_repository(root)
+    check_repository(root)
     config.load(root)  # a file that is no YAML is better explained here than by DVC
     todo = stale(root)  # then: it refuses while another run works, before that run's parameters are changed
     changed = config.apply(root, profile, overrides, preflight.check)
@@ -276,7 +282,10 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
         todo = stale(root)
     settings = config.load(root)
     if todo:
-        code = _run_flow(root, todo, profile, overrides)
+        print(f"to do: {', '.join(todo)}", flush=True)
+        flow = load_flow(root)
+        request = flow.Request(profile=profile or "current", overrides=list(overrides))
+        code = run_flow(lambda: flow.pipeline(request), "semspec stage NAME")
         if code != 0:
             return code
     else:

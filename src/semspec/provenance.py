@@ -54,8 +54,8 @@ def versions() -> dict[str, str | None]:
 
 
 def params_sha256(settings: Settings) -> str:
-    """SHA-256 of every parameter that a stage reads (`profile` is a label and `tracking` a destination)."""
-    data = settings.model_dump(mode="json", exclude={"profile", "tracking"})
+    """SHA-256 of every parameter that a stage reads (none reads `profile`, `tracking` and `tune`)."""
+    data = settings.model_dump(mode="json", exclude={"profile", "tracking", "tune"})
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

@@ -54,7 +54,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "tune"}
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():
