@@ -254,7 +254,6 @@ def parser() -> Parser:
     p.add_argument("--live", type=int, metavar="K", help="run the K best for real afterwards")
     p.add_argument("--recorded", action="store_true", help="replay what is recorded; load no model")
     p.add_argument("--apply", action="store_true", help="write the winner into params.yaml")
-    settable(p)
 
     p = verb("study", study, "what labels, predictors or more data are worth, measured on this project's samples")
     p.add_argument("name", choices=("labels", "predictors", "scaling"))

@@ -140,7 +140,7 @@ def _leave() -> None:
 
 
 def run_command(command: Sequence[str], root: Path, keep: Any, log: Any, live: bool) -> int:
-    """Run a command of a flow's task (`process.run_group`); its exit code. What `run_stage` says of cancelling holds."""
+    """Run a command of a flow's task (`process.run_group`); its exit code. Cancelled, it ends as `run_stage` says."""
     try:
         return run_group(command, cwd=root, env=environment(), keep=keep, log=log, live=live)
     except BaseException as e:
@@ -283,9 +283,12 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     settings = config.load(root)
     if todo:
         print(f"to do: {', '.join(todo)}", flush=True)
-        flow = load_flow(root)
-        request = flow.Request(profile=profile or "current", overrides=list(overrides))
-        code = run_flow(lambda: flow.pipeline(request), "semspec stage NAME")
+
+        def call() -> None:
+            flow = load_flow(root)
+            flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
+
+        code = run_flow(call, "semspec stage NAME")
         if code != 0:
             return code
     else:

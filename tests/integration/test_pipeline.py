@@ -240,22 +240,18 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
     """Ctrl-C ends Prefect's server with us; its complaint about that is not what the user sees or waits for."""
     left = []
 
-    class Flow:
-        Request = dict
-
-        def pipeline(self, request):
-            try:
-                pipeline.run_stage(tmp_path, "bench")
-            except BaseException:
-                raise ConnectionError("server gone") from None
+    def flow():
+        try:
+            pipeline.run_stage(tmp_path, "bench")
+        except BaseException:
+            raise ConnectionError("server gone") from None
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "run_group", interrupted)
-    monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
     monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
-    assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
+    assert pipeline.run_flow(flow, "semspec stage bench") == 130 and left == [1]
     assert all(timer.finished.is_set() for timer in pipeline._cancelled)
 
 

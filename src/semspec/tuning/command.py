@@ -57,7 +57,7 @@ def prepare(root: Path, name: str) -> None:
         with tqdm(total=each, desc="record", unit="answer", file=sys.stderr) as bar:
 
             def tick(what: str) -> None:
-                bar.set_postfix_str(what)
+                bar.set_postfix_str(what, refresh=False)
                 bar.update()
 
             trees.record(tree, settings, probes, tick)
@@ -93,7 +93,7 @@ def worker(root: Path, name: str, number: int = 0) -> None:
         def done(trial: Any) -> None:
             _log(root, name, [_record(trial)], new=True)
             a = trial.user_attrs
-            bar.set_postfix_str(f"#{trial.number} {100 * a['pass_at_1']:.0f}% {a['latency_s']:.2f} s")
+            bar.set_postfix_str(f"#{trial.number} {100 * a['pass_at_1']:.0f}% {a['latency_s']:.2f} s", refresh=False)
             bar.update()
 
         search.work(study, out, searcher, done, lambda: os.getppid() == parent)
@@ -160,6 +160,8 @@ def conclude(root: Path, name: str) -> None:
         winner = next((by_number[v.number] for v in best_first(measured, ok)), winner)
         chosen = [by_number[v.number] for v in measured]
         figures.save(pictures.agreement(chosen, measured, lived["spearman"]), out, "agreement")
+    if winner is not None and not better(winner, known[PRESENT], settings):
+        winner = None
     number = None if winner is None else winner.number
     figures.save(pictures.pareto(found, feasible, front, known, number), out, "pareto")
     shares = importances(study)
@@ -181,6 +183,13 @@ def conclude(root: Path, name: str) -> None:
         t.write_text(table(front, known, winner, measured), encoding="utf-8")
     kept = [p for p in (out / n for n in ("table.md", "results.json", "pareto.png", "importances.png")) if p.exists()]
     _log(root, name, [_record(t) for t in states], finished=kept)
+
+
+def better(winner: Found, present: Mapping[str, float], settings: Settings) -> bool:
+    """Whether it is worth changing params.yaml for: by `combined`, or because params.yaml is beyond the limit."""
+    limit = settings.tune.latency_limit
+    beyond = limit is not None and present["ratio"] > limit
+    return beyond or winner.combined > present["combined"]
 
 
 def importances(study: Any) -> dict[str, dict[str, float]]:

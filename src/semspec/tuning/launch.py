@@ -6,12 +6,13 @@ workers share one machine. Knows processes and the pipeline's rules for them; kn
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from semspec import config, pipeline
+from semspec import pipeline
 from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.quiet import quiet
@@ -56,7 +57,7 @@ def conclusion(root: Path, name: str, write: bool) -> str:
     text = (out / "table.md").read_text(encoding="utf-8")
     winner = winner_of(root, name)
     if winner is None:
-        return f"{text}\nno trial keeps within the limits; nothing to apply\n"
+        return f"{text}\nno trial within the limits does better than params.yaml; nothing to apply\n"
     difference = apply(root, winner["overrides"], write)
     if not difference:
         return f"{text}\nparams.yaml has the winner (trial {winner['number']}) already\n"
@@ -73,18 +74,15 @@ def run(root: Path, name: str, settings: Settings, write: bool) -> int:
     pipeline.check_repository(root)
     check(root, name)
     begin(root, name, settings)
-    flow = pipeline.load_flow(root, "tune")
-    changed = config.flatten(settings.tune.model_dump(mode="json"))
-    request = flow.Request(name=name, apply=write, overrides=[f"tune.{k}={_yaml(v)}" for k, v in changed.items()])
-    code = pipeline.run_flow(lambda: flow.tune(request), "python -m semspec.tuning STEP NAME")
+    chosen = settings.tune.model_dump(mode="json").items()
+
+    def call() -> None:
+        flow = pipeline.load_flow(root, "tune")
+        flow.tune(flow.Request(name=name, apply=write, overrides=[f"tune.{k}={json.dumps(v)}" for k, v in chosen]))
+
+    code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
     if code == 0:
         out = folder(Path("."), name)
         print(f"\npictures {out}/*.png, figures {out / 'results.json'}")
         print(f"trials   optuna-dashboard {out / 'journal.log'}")
     return code
-
-
-def _yaml(value: Any) -> str:
-    import json
-
-    return json.dumps(value)

@@ -29,6 +29,7 @@ from semspec.tuning.trees import Outcome, Tree, loader, outcome, questions
 if TYPE_CHECKING:
     import optuna
 
+JOURNAL = "journal.log"
 MISSING = 0.1  # a trial that lost a larger share of the questions is not feasible
 FREE = frozenset({"trials", "workers", "live", "live_seeds", "extend"})  # of `tune`: may change between two calls
 
@@ -47,7 +48,15 @@ def begin(root: Path, name: str, settings: Settings) -> Path:
             f"the search '{name}' was begun with other parameters; give this one another --name, or delete {out}"
         )
     files.write_json(path, settings.model_dump(mode="json"))
+    _mend(out / JOURNAL)
     return out
+
+
+def _mend(journal: Path) -> None:
+    """Drop a line that a crash has torn: Optuna would write behind it and read neither."""
+    text = journal.read_bytes() if journal.exists() else b""
+    if text and not text.endswith(b"\n"):
+        os.truncate(journal, text.rfind(b"\n") + 1)
 
 
 def _fixed(settings: Settings) -> dict[str, Any]:
@@ -133,16 +142,17 @@ def open_study(out: Path, settings: Settings, seed: int = 0) -> optuna.Study:
     """The study in `out`, made on first use. seed: of this process's sampler."""
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     out.mkdir(parents=True, exist_ok=True)
-    path = str(out / "journal.log")
+    path = out / JOURNAL
     directions = ["maximize", "minimize"] if settings.tune.objective == "pareto" else ["maximize"]
     with FileLock(out / ".ask.lock"):
         study = optuna.create_study(
             study_name="tune",
-            storage=JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path))),
+            # a lock that the system lets go of when its process dies; Optuna's own would be waited for, half a minute
+            storage=JournalStorage(JournalFileBackend(str(path), lock_obj=FileLock(f"{path}.lock"))),
             directions=directions,
             load_if_exists=True,
         )
@@ -150,8 +160,6 @@ def open_study(out: Path, settings: Settings, seed: int = 0) -> optuna.Study:
     study.sampler = optuna.samplers.TPESampler(
         multivariate=True, constant_liar=True, n_startup_trials=8, seed=settings.seed + seed + len(study.trials)
     )
-    if settings.tune.objective == "pareto":
-        study.set_metric_names(["pass_at_1", "latency_s"])
     return study
 
 
@@ -273,12 +281,13 @@ def shortlist(found: Sequence[Found], settings: Settings, k: int) -> list[Found]
     first = best(found, settings)
     if first is None:
         return []
-    chosen, left = [first], [t for t in found if t.feasible(settings) and t.number != first.number]
-    left = [t for t in left if (t.pass_at_1, t.latency_s) != (first.pass_at_1, first.latency_s)]
+    chosen, left = [first], [t for t in found if t.feasible(settings)]
     while left and len(chosen) < k:
         layer = front(left)
-        wanted = min(k - len(chosen), len(layer))
-        chosen += [layer[i] for i in np.unique(np.linspace(0, len(layer) - 1, wanted).round().astype(int))]
         values = {(t.pass_at_1, t.latency_s) for t in layer}
         left = [t for t in left if (t.pass_at_1, t.latency_s) not in values]
+        others = [t for t in layer if (t.pass_at_1, t.latency_s) != (first.pass_at_1, first.latency_s)]
+        wanted = min(k - len(chosen), len(others))
+        if wanted:
+            chosen += [others[i] for i in np.unique(np.linspace(0, len(others) - 1, wanted).round().astype(int))]
     return chosen[:k]
