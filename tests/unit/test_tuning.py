@@ -55,7 +55,7 @@ def pair(chars: int) -> dict[str, FakeEngine]:
 
 def recorded(models: dict[str, FakeEngine], live: bool = True) -> dict[str, RecordedEngine]:
     facts = {role: {k: getattr(m, k) for k in FACTS} for role, m in models.items()}
-    return {r: RecordedEngine(r, facts[r], (lambda m=m: m) if live else lambda: None) for r, m in models.items()}
+    return {r: RecordedEngine(r, facts[r], models.get if live else lambda role: None) for r in models}
 
 
 def start(engines: dict[str, RecordedEngine], tape: Tape) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -85,11 +86,10 @@ def measure(engine: Engine, prompts: Sequence[Sequence[int]]) -> Prices:
         session = engine.session(prompt)
         step = session.generate(never, Sampling(), WRITTEN)
         session.rollback(len(step.tokens))
-        writes.append(_timed(lambda s=session: s.generate(never, Sampling(), WRITTEN)) / len(step.tokens))
+        writes.append(_timed(partial(session.generate, never, Sampling(), WRITTEN)) / len(step.tokens))
         words = list(step.tokens[: -1 if step.eos else None]) or list(prompt)[-1:]
         for n in READ:
-            segment = Segment("", False, (words * n)[:n])
-            reads.append((n, _timed(lambda s=session, g=segment: s.read([g]))))
+            reads.append((n, _timed(partial(session.read, [Segment("", False, (words * n)[:n])]))))
             session.rollback(n)
     few, many = (float(np.median([s for n, s in reads[len(READ) :] if n == size])) for size in READ)
     read = max(0.0, (many - few) / (READ[1] - READ[0]))
@@ -98,7 +98,7 @@ def measure(engine: Engine, prompts: Sequence[Sequence[int]]) -> Prices:
 
 def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:
     """The cost on this machine of what `described` (models, number format, threads) says: measured, or read again."""
-    found = described | {"machine": provenance.machine()}
+    found = {**described, "machine": provenance.machine()}
     name = files.digest(json.dumps(found, sort_keys=True))
     path = root / "data/tune" / f"cost-{name}.json"
     if not path.exists():

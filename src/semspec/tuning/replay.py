@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 from semspec.engine.base import Engine, Proposal, Propose, Sampling, Segment, Step, StepEnds
@@ -23,12 +24,12 @@ class RecordedEngine:
     """One model of the pair, as far as `tape` knows it.
 
     role: "draft", of which the states while WRITING are kept, or "target", of which those while READING are.
-    facts: the model's own values of `FACTS`. live: gives the model, which pools every layer, or None.
+    facts: the model's own values of `FACTS`. live: gives the model of a role, which pools every layer, or None.
     """
 
     role: str
     facts: dict[str, Any]
-    live: Callable[[], Engine | None]
+    live: Callable[[str], Engine | None]
     tape: Tape | None = None
     work: Work = field(default_factory=Work)
     layers: Sequence[int] = ()
@@ -45,7 +46,7 @@ class RecordedEngine:
 
     def model(self) -> Engine:
         """The model itself; `Missing` when it can't be asked."""
-        found = self.live()
+        found = self.live(self.role)
         if found is None:
             raise Missing(self.role)
         return found
@@ -104,10 +105,15 @@ class RecordedSession:
         theirs = self._live.tokens
         same = next((i for i, (a, b) in enumerate(zip(theirs, self.tokens, strict=False)) if a != b), None)
         same = min(len(theirs), len(self.tokens)) if same is None else same
-        self._live.rollback(len(theirs) - same) if len(theirs) > same else None
+        if len(theirs) > same:
+            self._live.rollback(len(theirs) - same)
         if self.tokens[same:]:
             self._live.read([Segment("", False, self.tokens[same:])])
         return self._live
+
+    def _read_live(self, segment: Segment) -> Step:
+        step: Step = self._caught_up().read([segment])[0]
+        return step
 
     def _seen(self, step: Step, seen: bool) -> Step:
         pooled = step.pooled[list(self.engine.layers)] if seen else step.pooled
@@ -136,11 +142,7 @@ class RecordedSession:
                 raise ValueError("a recorded model reads tokens")
             if self.engine.role == "target":
                 name = key("target", "read", self.tokens, segment.tokens)
-                step = self.engine.record().step(
-                    name,
-                    lambda s=segment: self._caught_up().read([s])[0],
-                    True,  # type: ignore[misc]
-                )
+                step = self.engine.record().step(name, partial(self._read_live, segment), seen=True)
                 steps.append(self._seen(step, True))
             self.tokens = self.tokens + list(segment.tokens)
         return steps

@@ -106,5 +106,5 @@ class Tape:
         for name, (tokens, text, stop, row) in index["steps"].items():
             if name not in self.steps:
                 role = name.partition(":")[0]
-                seen = (scores[role][row], pooled[role][row]) if row is not None else (NOTHING, EMPTY)
-                self.steps[name] = Step(tokens, text, *seen, stop)
+                seen, states = (scores[role][row], pooled[role][row]) if row is not None else (NOTHING, EMPTY)
+                self.steps[name] = Step(tokens, text, seen, states, stop)

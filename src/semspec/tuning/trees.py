@@ -90,8 +90,12 @@ class Tree:
                 raise UserError("nothing is recorded for these models yet; set tune.extend to true")
             files.write_json(facts, {role: {k: getattr(m, k) for k in FACTS} for role, m in models.items()})
         for role, known in files.read_json(facts).items():
-            tree.engines[role] = RecordedEngine(role, known, lambda r=role: (tree.pair() or {}).get(r))
+            tree.engines[role] = RecordedEngine(role, known, tree.model)
         return tree
+
+    def model(self, role: str) -> Engine | None:
+        """The loaded model of a role, where it may be asked."""
+        return (self.pair() or {}).get(role)
 
     def method(self, name: str, settings: Settings, probes: dict[str, Any] | None = None) -> Method:
         """A method of the package, on the recorded models."""
