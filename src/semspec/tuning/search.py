@@ -98,9 +98,6 @@ class Searcher:
     def tree(self, settings: Settings) -> Tree:
         split = settings.text.split
         if split not in self.trees:
-            if self.trees and self.pair() is not None:
-                for model in self.pair().values():
-                    model.observe(None)
             self.trees[split] = Tree.of(settings, self.root, self.problems, self.pair)
         return self.trees[split]
 
