@@ -144,6 +144,19 @@ def bench(args: argparse.Namespace) -> int:
     return 0
 
 
+def tune(args: argparse.Namespace) -> int:
+    from semspec.tuning.launch import run as search
+
+    names = ("trials", "workers", "objective", "price", "latency_limit", "live", "questions", "dataset")
+    given = {f"tune.{n}": getattr(args, n) for n in names}
+    if args.search is not None:
+        given["tune.search"] = [part.strip() for part in args.search.split(",") if part.strip()]
+    if args.recorded:
+        given["tune.extend"] = False
+    settings = _overridden(args, **given)
+    return search(Path("."), args.name or settings.profile, settings, args.apply)
+
+
 def study(args: argparse.Namespace) -> int:
     from semspec.study.command import run as measure
 
@@ -253,6 +266,20 @@ def parser() -> Parser:
     p.add_argument("--part", type=_part, metavar="K/N", help="answer every N-th problem only; docs/scale.md")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     settable(p)
+
+    p = verb("tune", tune, "search for better settings on validation questions; a Prefect flow with Optuna")
+    p.add_argument("--name", help="of the search, which goes on where it stopped; default: the profile's name")
+    p.add_argument("--trials", type=int, help="how many there shall be in all")
+    p.add_argument("--workers", type=int, help="processes that share them")
+    p.add_argument("--search", help="what is searched: of decide,gamma,probe,layers,labels,split")
+    p.add_argument("--objective", help="pareto, or combined: pass_at_1 - lambda * latency / latency(target)")
+    p.add_argument("--lambda", type=float, dest="price", metavar="L", help="Pass@1 worth one latency of the target")
+    p.add_argument("--latency-limit", type=float, metavar="RATIO", help="latency / latency(target) at most")
+    p.add_argument("--dataset", help="validation questions: FILE.jsonl; default: those of contexts.dataset")
+    p.add_argument("--questions", type=int, help="validation questions of a trial")
+    p.add_argument("--live", type=int, metavar="K", help="run the K best for real afterwards")
+    p.add_argument("--recorded", action="store_true", help="replay what is recorded; load no model")
+    p.add_argument("--apply", action="store_true", help="write the winner into params.yaml")
 
     p = verb("study", study, "what labels, predictors or more data are worth, measured on this project's samples")
     p.add_argument("name", choices=("labels", "predictors", "scaling"))

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 from ruamel.yaml import YAML
@@ -135,6 +136,13 @@ class Cluster(Strict):
     context: bool = Field(False, description="Put the context in front of both steps (the paper does).")
 
 
+class Layers(Strict):
+    """Layer numbers of each model."""
+
+    draft: list[int]
+    target: list[int]
+
+
 class Train(Strict):
     """The probes."""
 
@@ -142,6 +150,8 @@ class Train(Strict):
         "both", description="What the probes see: hidden states (the paper's), statistics of log-probabilities, both."
     )
     layers: Literal["all", "last"] | list[int] = Field("all", description="all, last, or a list of layer numbers.")
+    features: Literal["hidden", "logprob", "both"] = "both"
+    layers: Literal["all", "last"] | list[int] | Layers = Field("all", description="One choice, or one for each model.")
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
     pca: Literal["auto"] | NonNegativeInt = Field(
         "auto", description="Principal components; 0 = none; auto = when rows are few."
@@ -168,6 +178,18 @@ Threshold = Annotated[
     float | None,
     Field(ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."),
 ]
+    hidden_sizes: list[PositiveInt] = Field([512, 128], min_length=1, max_length=6, description="`mlp`: inner layers.")
+    dropout: float = Field(0.1, ge=0, lt=1)
+    lr: float = Field(1e-3, gt=0, lt=1)
+    weight_decay: float = Field(0.01, ge=0)
+    epochs: int = Field(200, ge=1, le=100_000)
+    patience: int = Field(20, ge=1)
+    batch_size: int = Field(128, ge=1)
+    calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
+
+    def layers_of(self, role: str) -> Literal["all", "last"] | list[int]:
+        """The choice for one model."""
+        return getattr(self.layers, role) if isinstance(self.layers, Layers) else self.layers
 
 
 class Decide(Strict):
@@ -240,6 +262,26 @@ class Serve(Strict):
     max_prompt_tokens: int = Field(8192, ge=1, le=1_000_000, description="Longest prompt.")
 
 
+class Tune(Strict):
+    """The search for better settings, on validation questions."""
+
+    dataset: str = Field("", description="Validation questions: empty = of contexts.dataset; or a FILE.jsonl.")
+    questions: int = Field(60, ge=2, le=100_000, description="Validation questions that each trial answers.")
+    search: list[Literal["decide", "gamma", "probe", "layers", "labels", "split"]] = Field(
+        default=["decide", "gamma", "probe", "layers", "labels"], min_length=1, description="What is searched."
+    )
+    objective: Literal["pareto", "combined"] = Field(
+        "pareto", description="Pass@1 and latency apart | pass_at_1 - price * latency / latency(target)."
+    )
+    price: float = Field(0.2, ge=0, le=100, description="Pass@1 that one whole latency of the target is worth.")
+    latency_limit: float | None = Field(None, gt=0, description="At most this latency / latency(target); null = none.")
+    trials: int = Field(100, ge=1, le=1_000_000)
+    workers: int = Field(1, ge=1, le=256, description="Processes that share the trials.")
+    extend: bool = Field(True, description="Ask the models where a trial leaves what is recorded; else it is missing.")
+    live: int = Field(0, ge=0, le=1000, description="So many of the best are run for real afterwards.")
+    live_seeds: int = Field(3, ge=1, le=100, description="Runs of each of them, each with a seed of its own.")
+
+
 class Tracking(Strict):
     """MLflow."""
 
@@ -283,6 +325,7 @@ class Settings(Strict):
     exact: Exact = Exact()
     baselines: Baselines = Baselines()
     bench: Bench = Bench()
+    tune: Tune = Tune()
     report: Report = Report()
     serve: Serve = Serve()
     tracking: Tracking = Tracking()
@@ -333,11 +376,14 @@ def _explain(error: ValidationError, source: str) -> UserError:
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
     # a union adds the names of its members to the place: "train.layers.list[int]"
     loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float")]
+    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "Layers")]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":
         model: Any = Settings
         for part in loc[:-1]:
-            model = model.model_fields[part].annotation
+            kind = model.model_fields[part].annotation
+            # a section, or a union that has one
+            model = next((m for m in get_args(kind) if hasattr(m, "model_fields")), kind)
         return UserError(f"{source}: unknown parameter '{dotted}'; {_hint(loc[-1], list(model.model_fields))}")
     if first["type"] == "missing":
         return UserError(f"{source}: parameter '{dotted}' is missing; add it (see docs/parameters.md)")

@@ -130,6 +130,11 @@ def read_safetensors(path: Path | str) -> dict[str, np.ndarray]:
         raise UserError(f"{path} is damaged; delete it and run its stage again") from None
 
 
+def digest(text: str) -> str:
+    """A short name (16 hex digits) that belongs to a text alone."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def sha256(path: Path | str) -> str:
     """Hex SHA-256 of a file's bytes."""
     with Path(path).open("rb") as f:

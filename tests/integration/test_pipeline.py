@@ -55,7 +55,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale", "registry"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale", "registry", "tune"}
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():
@@ -199,14 +199,11 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
     """Ctrl-C ends Prefect's server with us; its complaint about that is not what the user sees or waits for."""
     left = []
 
-    class Flow:
-        Request = dict
-
-        def pipeline(self, request):
-            try:
-                pipeline.run_stage(tmp_path, "bench")
-            except BaseException:
-                raise ConnectionError("server gone") from None
+    def flow():
+        try:
+            pipeline.run_stage(tmp_path, "bench")
+        except BaseException:
+            raise ConnectionError("server gone") from None
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt
@@ -219,6 +216,10 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
     with pytest.raises(InterruptedError):  # in a thread that would try the stage again
         run("print('again')")
     process.ending.clear()
+    monkeypatch.setattr(pipeline, "run_group", interrupted)
+    monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
+    assert pipeline.run_flow(flow, "semspec stage bench") == 130 and left == [1]
+    assert all(timer.finished.is_set() for timer in pipeline._cancelled)
 
 
 def test_an_unreachable_server_is_one_line(project):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "transformers", "mlflow", "prefect", "sklearn", "pandas", "matplotlib", "umap", "dvc")
+HEAVY = ("torch", "transformers", "mlflow", "optuna", "prefect", "sklearn", "pandas", "matplotlib", "umap", "dvc")
 
 
 def python(code: str, cwd: Path = REPO) -> subprocess.CompletedProcess[str]:

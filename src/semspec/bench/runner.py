@@ -49,7 +49,7 @@ def answer_seed(seed: int, problem_id: str, repeat: int = 0) -> int:
 
 def settings_key(settings: Settings, identity: str = "") -> str:
     """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
-    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking", "scale", "registry"})
+    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking", "scale", "registry", "tune"})
     data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
     data["identity"] = identity
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
@@ -113,7 +113,7 @@ def make_row(
     )
 
 
-def _graded(output: str, problem: Problem, grade: Grader | None) -> Any:
+def graded(output: str, problem: Problem, grade: Grader | None) -> Any:
     """The Grade of an output by `grade`, else by the grader of the problem's kind."""
     from semspec import problems as package
 
@@ -243,7 +243,7 @@ def run(
                     problem,
                     name,
                     answer,
-                    _graded(answer.text, problem, grade),
+                    graded(answer.text, problem, grade),
                     index=index,
                     repeat=repeat,
                     seed=seed,

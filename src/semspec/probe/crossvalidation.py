@@ -140,8 +140,13 @@ def choose(candidates: Mapping[str, dict[str, Any]]) -> tuple[Predictor, str]:
     return cast(Predictor, name), f"{name}: better {by} out of fold ({figures})"
 
 
-def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda: None) -> Trained:
-    """Cross-validate the candidates, choose one, fit it on every labelled row; `tick` after each fit."""
+def train_role(
+    data: Data, settings: Settings, tick: Callable[[], None] = lambda: None, measured: bool = True
+) -> Trained:
+    """Cross-validate the candidates, choose one, fit it on every labelled row; `tick` after each fit.
+
+    Not `measured`, it is the same probe without metrics, for a predictor that is named.
+    """
     train, seed = settings.train, settings.seed
     names: list[Predictor] = ["linear", "mlp"] if train.predictor == "auto" else [train.predictor]
     floor = calibration.floor_of(settings.sample.n)
@@ -176,12 +181,11 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
     def scored(pred: np.ndarray, score: np.ndarray, constant: bool = False) -> dict[str, Any]:
         return evaluation.views(pred, data.label, data.questions, data.draft, seed, constant, score)
 
-    candidates = {str(name): scored(calibrated[name], raw[name]) for name in names}
-    baselines = {
-        "mean": scored(base["mean"], base["mean"], True),
-        "logprob": scored(base["logprob"], data.logprob[:, 0]),
-    }
-    predictor, why = choose(candidates)
+    if measured or len(names) > 1:
+        candidates = {str(name): scored(calibrated[name], raw[name]) for name in names}
+        predictor, why = choose(candidates)
+    else:
+        predictor = names[0]
 
     rows = np.flatnonzero(known)
     fitted = fit_features(data, rows, train, seed)
@@ -206,17 +210,6 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         "components": 0 if fitted.projection is None else fitted.n_hidden,
         "n": counts,
     }
-    metrics = shape | {
-        "predictor": predictor,
-        "chosen_because": why,
-        "candidates": candidates,
-        "baselines": baselines,
-        "beats_baselines": evaluation.beats(candidates[predictor], baselines),
-        "calibration": train.calibration,
-        "floor": floor,
-        "history": _mean_history(fits),
-        "epochs": epochs,
-    }
     probe = Probe(
         data.role,
         predictor,
@@ -228,4 +221,22 @@ def train_role(data: Data, settings: Settings, tick: Callable[[], None] = lambda
         shape | {"mlp_sizes": list(train.hidden_sizes), "ridge": train.ridge, "seed": seed},
         train.loss,
     )
-    return Trained(probe, metrics, {"probe": calibrated[predictor], **base})
+    predictions = {"probe": calibrated[predictor], **base}
+    if not measured:
+        return Trained(probe, {}, predictions)
+    baselines = {
+        "mean": scored(base["mean"], base["mean"], True),
+        "logprob": scored(base["logprob"], data.logprob[:, 0]),
+    }
+    metrics = shape | {
+        "predictor": predictor,
+        "chosen_because": why,
+        "candidates": candidates,
+        "baselines": baselines,
+        "beats_baselines": evaluation.beats(candidates[predictor], baselines),
+        "calibration": train.calibration,
+        "floor": floor,
+        "history": _mean_history(fits),
+        "epochs": epochs,
+    }
+    return Trained(probe, metrics, predictions)

@@ -1,4 +1,4 @@
-"""The paper's three-layer feed-forward network (its section 4.2), from features `[n, d]` to a raw prediction `[n]`.
+"""The paper's feed-forward network (its section 4.2), from features `[n, d]` to a raw prediction `[n]`.
 
 Trained here with torch and evaluated with numpy alone, so that a probe loads in no time. Knows nothing of roles, folds
 or calibration.
@@ -6,9 +6,10 @@ or calibration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,7 +19,7 @@ ONE_THREAD_INPUTS = 2000
 
 @dataclass
 class Fit:
-    """A trained network: `weights` (w1, b1, w2, b2, w3, b3; w `[out, in]`), and how the training went."""
+    """A trained network: `weights` (w1, b1, ... to the last layer's; w `[out, in]`), and how the training went."""
 
     weights: dict[str, np.ndarray]
     best_epoch: int
@@ -27,9 +28,10 @@ class Fit:
 
 def forward(weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     """Raw prediction `[n]` in (0, 1) of features `[n, d]`, dropout off."""
-    h = np.maximum(x @ weights["w1"].T + weights["b1"], 0)
-    h = np.maximum(h @ weights["w2"].T + weights["b2"], 0)
-    out = (h @ weights["w3"].T + weights["b3"])[:, 0].astype(np.float64)
+    last = sum(name[0] == "w" and name[1:].isdecimal() for name in weights)
+    for i in range(1, last):
+        x = np.maximum(x @ weights[f"w{i}"].T + weights[f"b{i}"], 0)
+    out = (x @ weights[f"w{last}"].T + weights[f"b{last}"])[:, 0].astype(np.float64)
     return 1 / (1 + np.exp(-np.clip(out, -60, 60)))
 
 
@@ -52,7 +54,7 @@ def fit_mlp(
     y: np.ndarray,
     validation: tuple[np.ndarray, np.ndarray] | None,
     *,
-    hidden_sizes: tuple[int, int],
+    hidden_sizes: Sequence[int],
     dropout: float,
     lr: float,
     weight_decay: float,
@@ -71,14 +73,11 @@ def fit_mlp(
 
     with torch.random.fork_rng(devices=[]), _one_thread(x.shape[1]):
         torch.manual_seed(seed)
-        first, second = hidden_sizes
-        net = nn.Sequential(
-            nn.Linear(x.shape[1], first), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(first, second), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(second, 1),
-        )  # fmt: skip
+        layers = [nn.Linear(n, m) for n, m in pairwise([x.shape[1], *hidden_sizes, 1])]
+        between = [part for layer in layers[:-1] for part in (layer, nn.ReLU(), nn.Dropout(dropout))]
+        net = nn.Sequential(*between, layers[-1])
         mean = float(np.clip(np.mean(y), 0.01, 0.99))
-        nn.init.constant_(net[6].bias, float(np.log(mean / (1 - mean))))
+        nn.init.constant_(layers[-1].bias, float(np.log(mean / (1 - mean))))
         optimizer = torch.optim.AdamW(net.parameters(), lr=lr, betas=BETAS, weight_decay=weight_decay, fused=True)
         xs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         ys = torch.from_numpy(np.asarray(y, dtype=np.float32))
@@ -86,7 +85,6 @@ def fit_mlp(
             x_val, y_val = (torch.from_numpy(np.ascontiguousarray(v, dtype=np.float32)) for v in validation)
 
         def weights() -> dict[str, np.ndarray]:
-            layers = (net[0], net[3], net[6])
             out = {f"w{i}": layer.weight for i, layer in enumerate(layers, 1)}
             out |= {f"b{i}": layer.bias for i, layer in enumerate(layers, 1)}
             return {k: v.detach().numpy().copy() for k, v in out.items()}

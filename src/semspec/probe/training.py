@@ -7,6 +7,7 @@ language models or of decoding.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, f
         rows = f"{len(hidden)} rows, samples.parquet {len(samples)}"
         raise UserError(f"{path} has {rows}; run `semspec stage sample` again")
     reading = (hidden.shape[1], hidden.shape[2])
-    layers = features.choose_layers(train.layers, reading[0]) if train.features != "logprob" else []
+    layers = features.choose_layers(train.layers_of(role), reading[0]) if train.features != "logprob" else []
     chosen = None
     if layers:
         chosen = hidden if len(layers) == reading[0] else hidden[:, layers]
@@ -73,7 +74,22 @@ def train_stage(settings: Settings, root: Path) -> None:
     """
     from tqdm import tqdm
 
-    root, train = Path(root), settings.train
+
+@dataclass
+class Material:
+    """What probes are trained from. table: a row for each sample, with label_draft and label_target (NaN: unknown);
+    views: {role: `Data`}; truth `[n]`: the acceptance that the labels give, NaN where they give none.
+    """
+
+    table: pd.DataFrame
+    views: dict[str, Data]
+    fold: np.ndarray
+    truth: np.ndarray
+
+
+def read_material(settings: Settings, root: Path) -> Material:
+    """The project's samples and labels, as `settings.train` wants to see them."""
+    train = settings.train
     samples = files.read_parquet(root / "data" / "samples" / "samples.parquet")
     labels_path = root / "data" / "labels.parquet"
     labels = files.read_parquet(labels_path)
@@ -105,10 +121,28 @@ def _train(
     metrics: dict[str, Any] = {}
     predicted: dict[str, dict[str, np.ndarray]] = {}
     views: dict[str, Data] = {}
+    fold = make_folds(table["question_id"].to_numpy(), train.folds, settings.seed)
+    labels_of = {role: table[f"label_{role}"].to_numpy(dtype=float) for role in ROLES}
+    views = {role: read_role(root, role, samples, labels_of[role], fold, train) for role in ROLES}
+    draft = (table["author"] == "draft").to_numpy()
+    return Material(table, views, fold, np.where(draft, ratio(labels_of["target"], labels_of["draft"]), np.nan))
+
+
+def train_stage(settings: Settings, root: Path) -> None:
+    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet."""
+    from tqdm import tqdm
+
+    root, train = Path(root), settings.train
+    material = read_material(settings, root)
+    table, views, fold, truth = material.table, material.views, material.fold, material.truth
+    questions, draft = table["question_id"].to_numpy(), (table["author"] == "draft").to_numpy()
+    out, digest = root / "data" / "probes", files.sha256(root / "data" / "labels.parquet")
+    per_fold = 2 if train.predictor == "auto" else 1
+    metrics: dict[str, Any] = {"labels": _label_summary(table)}
+    predicted: dict[str, dict[str, np.ndarray]] = {}
+    bar = tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1) + 1, desc="train", unit="fit", disable=None)
     for role in ROLES:
         bar.set_postfix_str(role)
-        label = table[f"label_{role}"].to_numpy(dtype=float)
-        views[role] = read_role(root, role, samples, label, fold, train)
         trained = train_role(views[role], settings, bar.update)
         hidden = views[role].hidden
         if hidden is not None:
@@ -118,8 +152,6 @@ def _train(
         metrics[role] = trained.metrics
         predicted[role] = trained.predictions
         table[f"pred_{role}"] = trained.predictions["probe"]
-    draft = (table["author"] == "draft").to_numpy()
-    truth = np.where(draft, ratio(table["label_target"].to_numpy(float), table["label_draft"].to_numpy(float)), np.nan)
     if np.isnan(truth).all():
         Joint.save_untrained(out / "joint", "`cluster.labels: own` gives no true decision to learn from")
     else:

@@ -193,7 +193,7 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
         rng = np.random.default_rng(settings.seed)
         table = table.iloc[np.sort(rng.choice(len(table), settings.report.max_points, replace=False))]
     hidden = read_safetensors(inputs.hidden)["hidden"]
-    layer = choose_layers(settings.train.layers, hidden.shape[1])[-1]
+    layer = choose_layers(settings.train.layers_of("target"), hidden.shape[1])[-1]
     points, axis = figures.project(hidden[table["row"].to_numpy(), layer], settings.seed)
     figure = figures.state_map(points, table["p_target"].to_numpy(float), table["author"].tolist(), axis)
     how = (

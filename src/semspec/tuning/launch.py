@@ -1,0 +1,88 @@
+"""What starts a search: `semspec tune`, and the pieces that its Prefect flow is made of.
+
+Every step is a process of its own with its own process group, so that a cancelled flow leaves none behind and several
+workers share one machine. Knows processes and the pipeline's rules for them; knows nothing of what a step computes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from semspec import pipeline
+from semspec.config import Settings
+from semspec.errors import UserError
+from semspec.quiet import quiet
+
+SAMPLED = {"models", "contexts", "sample", "cluster"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def check(root: Path, name: str) -> None:
+    """`UserError` where the name is no folder's, or samples and labels are not those of params.yaml."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-'")
+    late = [s for s in pipeline.stale(root) if s in SAMPLED]
+    if late:
+        raise UserError(f"the samples and labels are out of date ({', '.join(late)}); run `semspec run` first")
+
+
+def run_step(root: Path, step: str, name: str, *more: int, log: Any = None, live: bool = True) -> None:
+    """Run one step of the search `name`; output and errors as `pipeline.run_stage` treats a stage's."""
+    held: list[str] = []
+
+    def keep(line: str) -> bool:
+        if line.startswith("error: "):
+            held.append(line.strip().removeprefix("error: "))
+            return False
+        return True
+
+    command = [sys.executable, "-m", "semspec.tuning", step, name, *map(str, more)]
+    code = pipeline.run_command(command, root, keep, log, live)
+    if code == 2 and held:
+        raise UserError(held[-1])
+    if code != 0:
+        raise pipeline.StageFailed(f"step '{step}' failed (exit code {code})")
+
+
+def conclusion(root: Path, name: str, write: bool) -> str:
+    """The table of a search, its winner and the difference that it makes to params.yaml; made only if `write`."""
+    from semspec.tuning.command import apply, winner_of
+    from semspec.tuning.search import folder
+
+    out = folder(root, name)
+    text = (out / "table.md").read_text(encoding="utf-8")
+    winner = winner_of(root, name)
+    if winner is None:
+        return f"{text}\nno trial within the limits does better than params.yaml; nothing to apply\n"
+    difference = apply(root, winner["overrides"], write)
+    if not difference:
+        return f"{text}\nparams.yaml has the winner (trial {winner['number']}) already\n"
+    done = "written to params.yaml; `dvc repro` or `semspec run` now reproduces it" if write else "not written: --apply"
+    return f"{text}\nwinner: trial {winner['number']} ({done})\n\n{difference}"
+
+
+def run(root: Path, name: str, settings: Settings, write: bool) -> int:
+    """`semspec tune`: search, and say what was found. Returns the exit code; `UserError` for the user's mistakes."""
+    from semspec.tuning.search import begin, folder
+
+    root = root.resolve()
+    quiet(root)
+    pipeline.check_repository(root)
+    check(root, name)
+    begin(root, name, settings)
+    chosen = settings.tune.model_dump(mode="json").items()
+
+    def call() -> None:
+        flow = pipeline.load_flow(root, "tune")
+        flow.tune(flow.Request(name=name, apply=write, overrides=[f"tune.{k}={json.dumps(v)}" for k, v in chosen]))
+
+    code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
+    if code == 0:
+        out = folder(Path("."), name)
+        print(f"\npictures {out}/*.png, figures {out / 'results.json'}")
+        print(f"trials   optuna-dashboard {out / 'journal.log'}")
+    return code

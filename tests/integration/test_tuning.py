@@ -1,0 +1,88 @@
+"""A whole search with tiny real models: recorded, searched, run live, concluded, and logged in MLflow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from project import make_project
+
+from semspec import config, files, stages
+from semspec.models import describe
+from semspec.tracking import mlflow_log, trials
+from semspec.tuning import command, search
+
+SMALL = [
+    "contexts.dataset=synthetic",
+    "bench.dataset=synthetic",
+    "tune.search=[decide, gamma, layers]",
+    "tune.questions=4",
+    "tune.trials=5",
+    "tune.live=2",
+    "tune.live_seeds=1",
+    "train.predictor=linear",
+    "train.folds=2",
+    "decide.threshold=0.5",
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """Samples of tiny random models, with labels by lot."""
+    root = tmp_path_factory.mktemp("tune")
+    settings = make_project(root, *SMALL)
+    for role in ("draft", "target"):
+        files.write_json(root / f"data/models/{role}.json", describe(getattr(settings.models, role)))
+    stages.contexts(settings, root)
+    stages.sample(settings, root)
+    rows = files.read_parquet(root / "data/samples/samples.parquet")
+    labels = rows[["sample_id", "context_id", "question_id", "author"]].copy()
+    lots = np.random.default_rng(0).integers(0, 4, (2, len(rows))) / 3
+    labels["cluster"], labels["p_draft"], labels["p_target"] = np.arange(len(rows)), np.maximum(lots[0], 1 / 3), lots[1]
+    files.write_parquet(root / "data/labels.parquet", labels)
+    return root
+
+
+def test_a_search_from_start_to_end(project, monkeypatch):
+    """Replay and live agree to the last answer; a second round finds everything done; MLflow has a run for each."""
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    out = search.begin(project, "s", config.load(project))
+    for step in (command.prepare, command.worker, command.live, command.conclude):
+        step(project, "s")
+    found = search.results(search.open_study(out, config.load(project)))
+    assert len(found) == 5 and all(t.missing == 0 and t.latency_s > 0 for t in found)
+    by_number = {t.number: t for t in found}
+    for one in files.read_json(out / "live.json")["configurations"]:
+        if by_number[one["number"]].overrides["decide.threshold"] is not None:
+            assert one["pass_at_1"] == by_number[one["number"]].pass_at_1
+    result = json.loads((out / "results.json").read_text())
+    assert result["trials"]["COMPLETE"] == 5 and result["known"]["target"]["ratio"] == 1
+    assert (out / "pareto.png").exists() and (out / "agreement.png").exists()
+
+    command.worker(project, "s")
+    command.conclude(project, "s")
+    settings = config.load(project)
+    client = mlflow_log.client(project, settings)
+    where = [mlflow_log.experiment(client, project, settings)]
+    (parent,) = client.search_runs(where, f"tags.`{trials.SEARCH_TAG}` != ''")
+    nested = client.search_runs(where, f"tags.`{trials.PARENT_TAG}` = '{parent.info.run_id}'")
+    assert {run.data.tags[trials.TRIAL_TAG] for run in nested} == {str(t.number) for t in found}
+    assert {run.data.metrics["latency_s"] for run in nested} == {t.latency_s for t in found}
+
+
+def test_without_models_what_is_not_recorded_is_missing(project, monkeypatch):
+    """A search of recorded answers loads no model, and leaves out what the record lacks."""
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("semspec.engine.load", lambda *args: pytest.fail("a model was loaded"))
+    config.apply(project, None, ["tune.extend=false", "tune.trials=3"])
+    search.begin(project, "recorded", config.load(project))
+    for step in (command.prepare, command.worker, command.conclude):
+        step(project, "recorded")
+    searcher = command._searcher(project, search.folder(project, "recorded"), config.load(project))
+    tree = searcher.tree(searcher.settings)
+    tree.tapes.clear()
+    next(iter(tree.folder.glob("*.safetensors"))).unlink()
+    assert searcher.run({})["missing"] == pytest.approx(1 / 4)
