@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 from ruamel.yaml import YAML
@@ -39,6 +38,9 @@ Method = Literal[
 
 Backend = Literal["cosine", "nli", "crossencoder"]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+ASIDE = frozenset({"profile", "registry", "scale", "serve", "tracking", "tune"})  # no stage reads these
 
 
 class Strict(BaseModel):
@@ -149,9 +151,9 @@ class Train(Strict):
     features: Literal["hidden", "logprob", "both"] = Field(
         "both", description="What the probes see: hidden states (the paper's), statistics of log-probabilities, both."
     )
-    layers: Literal["all", "last"] | list[int] = Field("all", description="all, last, or a list of layer numbers.")
-    features: Literal["hidden", "logprob", "both"] = "both"
-    layers: Literal["all", "last"] | list[int] | Layers = Field("all", description="One choice, or one for each model.")
+    layers: Literal["all", "last"] | list[int] | Layers = Field(
+        "all", description="all, last, layer numbers, or a choice for each model."
+    )
     predictor: Literal["auto", "linear", "mlp"] = Field("auto", description="auto = the better in cross-validation.")
     pca: Literal["auto"] | NonNegativeInt = Field(
         "auto", description="Principal components; 0 = none; auto = when rows are few."
@@ -161,7 +163,7 @@ class Train(Strict):
         "ordinal", description="Of `linear` and of the joint predictor; ordinal = above 0, .2, .5, .8?"
     )
     ridge: float = Field(30.0, gt=0, lt=1e9, description="Ridge strength of `linear`.")
-    hidden_sizes: tuple[PositiveInt, PositiveInt] = Field((512, 128), description="The two inner layers of `mlp`.")
+    hidden_sizes: list[PositiveInt] = Field([512, 128], min_length=1, max_length=6, description="`mlp`: inner layers.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout of `mlp`.")
     lr: float = Field(1e-3, gt=0, lt=1, description="Learning rate of `mlp`.")
     weight_decay: float = Field(0.01, ge=0, description="Weight decay of `mlp`.")
@@ -169,6 +171,10 @@ class Train(Strict):
     patience: int = Field(20, ge=1, description="Epochs without a gain after which `mlp` stops.")
     batch_size: int = Field(128, ge=1, description="Rows of one update of `mlp`.")
     calibration: Literal["none", "isotonic", "sigmoid"] = Field("sigmoid", description="Of the predictions, per fold.")
+
+    def layers_of(self, role: str) -> Literal["all", "last"] | list[int]:
+        """The choice for one model."""
+        return getattr(self.layers, role) if isinstance(self.layers, Layers) else self.layers
 
 
 # The dial between speed and quality: parameters here, and fields of a request to the server.
@@ -178,18 +184,6 @@ Threshold = Annotated[
     float | None,
     Field(ge=0, le=1, description="null: the verdict is drawn (the paper's); else kept where the score reaches it."),
 ]
-    hidden_sizes: list[PositiveInt] = Field([512, 128], min_length=1, max_length=6, description="`mlp`: inner layers.")
-    dropout: float = Field(0.1, ge=0, lt=1)
-    lr: float = Field(1e-3, gt=0, lt=1)
-    weight_decay: float = Field(0.01, ge=0)
-    epochs: int = Field(200, ge=1, le=100_000)
-    patience: int = Field(20, ge=1)
-    batch_size: int = Field(128, ge=1)
-    calibration: Literal["none", "isotonic", "sigmoid"] = "sigmoid"
-
-    def layers_of(self, role: str) -> Literal["all", "last"] | list[int]:
-        """The choice for one model."""
-        return getattr(self.layers, role) if isinstance(self.layers, Layers) else self.layers
 
 
 class Decide(Strict):
@@ -233,8 +227,6 @@ class Bench(Strict):
     methods: list[Method] = Field(
         default=["target", "draft", "semantic"], min_length=1, description="The decoding methods that are compared."
     )
-    gamma: int = Field(1, ge=1, le=16, description="Steps drafted per verification.")
-    methods: list[Method] = Field(default=["target", "draft", "semantic"], min_length=1)
     gamma: Gamma = 1
     temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")
     top_p: float = Field(0.95, gt=0, le=1, description="Drawn from the likeliest tokens of this probability.")
@@ -275,7 +267,7 @@ class Tune(Strict):
     )
     price: float = Field(0.2, ge=0, le=100, description="Pass@1 that one whole latency of the target is worth.")
     latency_limit: float | None = Field(None, gt=0, description="At most this latency / latency(target); null = none.")
-    trials: int = Field(100, ge=1, le=1_000_000)
+    trials: int = Field(100, ge=1, le=1_000_000, description="Trials of the whole search.")
     workers: int = Field(1, ge=1, le=256, description="Processes that share the trials.")
     extend: bool = Field(True, description="Ask the models where a trial leaves what is recorded; else it is missing.")
     live: int = Field(0, ge=0, le=1000, description="So many of the best are run for real afterwards.")
@@ -330,6 +322,7 @@ class Settings(Strict):
     serve: Serve = Serve()
     tracking: Tracking = Tracking()
     scale: Scale = Scale()
+    registry: Registry = Registry()
 
     @field_validator("profile")
     @classmethod
@@ -337,8 +330,6 @@ class Settings(Strict):
         if name not in profiles():
             raise ValueError(f"no such profile; {_hint(name, profiles())}")
         return name
-
-    registry: Registry = Registry()
 
 
 def _yaml() -> YAML:
@@ -375,8 +366,7 @@ def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
     # a union adds the names of its members to the place: "train.layers.list[int]"
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float")]
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "Layers")]
+    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float", "Layers")]
     dotted = ".".join(loc)
     if first["type"] == "extra_forbidden":
         model: Any = Settings

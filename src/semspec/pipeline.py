@@ -13,11 +13,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -38,24 +37,6 @@ _NOISE = re.compile(  # what dvc says around a stage's own output
     r"|To enable auto staging|\tdvc config |Use `dvc push`|Stage '.*' didn't change|Data and pipelines are up to date"
     r"|WARNING: Process '.*RWLock-file|\s*$)"
 )
-
-
-
-BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
-_cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a stage of this process
-
-
-class StageFailed(Exception):
-    """A stage broke in a way that is not the user's mistake; its own output says how."""
-
-
-def environment() -> dict[str, str]:
-    """The environment of a stage: `semspec` and `dvc` of this Python come first on PATH."""
-    here = str(Path(sys.executable).parent)
-    return os.environ | {
-        "PATH": os.pathsep.join([here, os.environ.get("PATH", "")]),
-        "DVC_NO_ANALYTICS": "true",
-    }
 
 
 def graph(root: Path) -> dict[str, set[str]]:
@@ -132,43 +113,12 @@ def stale(root: Path) -> list[str]:
 def run_stage(root: Path, name: str, log: Log | None = None, live: bool = True, bar: Log | None = None) -> None:
     """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`; bars to `bar`.
 
-
-def _leave() -> None:
-    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.terminate()
-    print("cancelled; the same command goes on where it stopped", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(130)
-
-
-def run_command(command: Sequence[str], root: Path, keep: Any, log: Any, live: bool) -> int:
-    """Run a command of a flow's task (`process.run_group`); its exit code. Cancelled, it ends as `run_stage` says."""
-    try:
-        return run_group(command, cwd=root, env=environment(), keep=keep, log=log, live=live)
-    except BaseException as e:
-        if live and not isinstance(e, Exception):
-            # Ctrl-C ends Prefect's own server with us, and Prefect would try to reach it for a minute
-            _cancelled.append(threading.Timer(BOOKKEEPING_S, _leave))
-            _cancelled[-1].daemon = True
-            _cancelled[-1].start()
-        raise
-
-
-def run_stage(root: Path, name: str, log: Any = None, live: bool = True) -> None:
-    """Run one DVC stage; its output goes to the terminal (`live`) and, line by line, to `log(line)`.
-
     Raises `UserError` with the stage's own line for a mistake of the user's, `StageFailed` for anything else.
     Any exception, cancellation too, ends the stage with all its processes.
     """
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
     with cancellable(live):
         code, held = run_command(command, root, log, live, bar, keep=lambda line: not _NOISE.match(line))
-    code = run_command(command, root, keep, log, live)
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]
@@ -193,12 +143,13 @@ def is_cached(root: Path, name: str) -> bool:
         except RunCacheNotFoundError:
             return False
     return True
+
+
 def load_flow(root: Path, name: str = "pipeline") -> ModuleType:
     """flows/NAME.py of `root` as a module."""
     path = (root / FLOWS / f"{name}.py").resolve()
     if not path.exists():
         raise UserError(f"no {FLOWS / path.name} in {root.resolve()}; run `semspec` in the cloned repository")
-        raise UserError(f"no {FLOWS / path.name} in {root.resolve()}; run semspec in the cloned repository")
     spec = importlib.util.spec_from_file_location(f"semspec_flow_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

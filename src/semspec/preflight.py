@@ -7,6 +7,7 @@ of what stages do with the settings.
 from __future__ import annotations
 
 import importlib.util
+
 from semspec import engine
 from semspec.config import Settings
 from semspec.errors import UserError
@@ -23,8 +24,6 @@ def check(settings: Settings) -> None:
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install 'semspec[{runner}]'")
-    if settings.engine.device.startswith("cuda"):
-        import torch
     for role in ("draft", "target"):
         own = settings.engine.of(role)
         engine.check(getattr(settings.models, role), own)

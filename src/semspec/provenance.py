@@ -55,7 +55,7 @@ def versions() -> dict[str, str | None]:
 
 def params_sha256(settings: Settings) -> str:
     """SHA-256 of every parameter that a stage reads (`profile` is a label; the others come after, or change none)."""
-    data = settings.model_dump(mode="json", exclude={"profile", "tracking", "scale", "registry", "serve", "tune"})
+    data = settings.model_dump(mode="json", exclude=config.ASIDE)
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

@@ -31,13 +31,6 @@ def _method(name: str, settings: Settings, root: Path) -> Method:
     if name not in decoding.METHODS:
         raise UserError(f"unknown method '{name}'; known: {', '.join(decoding.METHODS)}")
     probes = load_probes(settings, root, [name])
-    models = settings.models
-    draft = None
-    if name in decoding.NEEDS_DRAFT:
-        draft = engine.load(models.draft, settings.engine.of("draft"), models.trust_remote_code)
-    target = engine.load(models.target, settings.engine.of("target"), models.trust_remote_code)
-    return decoding.build(name, settings, draft, target, probes)
-    probes = load_probes(settings, root) if name in decoding.NEEDS_PROBES else {}
     return decoding.build(name, settings, *load_models(settings, [name]), probes)
 
 

@@ -55,7 +55,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - {"profile", "tracking", "scale", "registry", "tune"}
+    assert {p.partition(".")[0] for p in watched} == set(names) - config.ASIDE
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():
@@ -209,17 +209,12 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "run_command", interrupted)
-    monkeypatch.setattr(pipeline, "load_flow", lambda root: Flow())
     monkeypatch.setattr(pipeline, "leave", lambda: left.append(1))
-    assert pipeline._run_flow(tmp_path, ["bench"], None, []) == 130 and left == [1]
+    assert pipeline.run_flow(flow, "semspec stage bench") == 130 and left == [1]
     assert all(timer.finished.is_set() for timer in process.cancelled)
     with pytest.raises(InterruptedError):  # in a thread that would try the stage again
         run("print('again')")
     process.ending.clear()
-    monkeypatch.setattr(pipeline, "run_group", interrupted)
-    monkeypatch.setattr(pipeline, "_leave", lambda: left.append(1))
-    assert pipeline.run_flow(flow, "semspec stage bench") == 130 and left == [1]
-    assert all(timer.finished.is_set() for timer in pipeline._cancelled)
 
 
 def test_an_unreachable_server_is_one_line(project):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -55,27 +54,15 @@ def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[s
 
 
 def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
-    from semspec.probe import Joint, Probe, conditions
     from semspec.probe import conditions
 
-    probes: dict[str, Any] = {}
     for role in ROLES:
         if not (folder / role / "config.json").exists():
             raise UserError(f"{folder / role} holds no trained probe; run `semspec run` first")
         trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
-        probes[role] = Probe.load(folder / role)
-        note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
-        if note:
-            print(f"note: {note}", file=sys.stderr)
-    if settings.decide.rule == "joint":
-        probes["joint"] = Joint.load(folder / "joint")
-    return probes
-
-
-def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
-    probes = read_probes(root / "data/probes", settings)
+    probes = read_probes(folder, settings)
     for role in ROLES:
         note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
         if note:
@@ -84,7 +71,7 @@ def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
 
 
 def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
-    """The same of any folder that holds them; nobody asks what they were trained for."""
+    """{role: Probe} of any folder that holds them, "joint" too; nobody asks what they were trained for."""
     from semspec.probe import Joint, Probe
 
     probes: dict[str, Any] = {role: Probe.load(folder / role) for role in ROLES}
@@ -95,17 +82,19 @@ def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
 
 def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | None, Engine]:
     """Draft and target; no draft where none of the methods `names` needs one."""
-    trust = settings.models.trust_remote_code
-    draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
-    return draft, engine.load(settings.models.target, settings.engine, trust)
+    models, trust = settings.models, settings.models.trust_remote_code
+    draft = None
+    if decoding.NEEDS_DRAFT & set(names):
+        draft = engine.load(models.draft, settings.engine.of("draft"), trust)
+    return draft, engine.load(models.target, settings.engine.of("target"), trust)
 
 
-def _identity(root: Path, methods: list[str]) -> str:
+def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
     """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
     for folder in _folders(settings, root, methods).values():
-        for part in ("draft", "joint", "target"):
-            files += [path for name in ("config.json", "probe.safetensors") if (path := folder / part / name).exists()]
+        for part in (*ROLES, "joint"):
+            files += sorted(p for p in (folder / part).rglob("*") if p.name in ("config.json", "probe.safetensors"))
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 
@@ -132,10 +121,8 @@ class Methods(Mapping[str, decoding.Method]):
 
     @cached_property
     def built(self) -> dict[str, decoding.Method]:
-        s, trust = self.settings, self.settings.models.trust_remote_code
-        target = engine.load(s.models.target, s.engine, trust)
-        needed = decoding.NEEDS_DRAFT & set(self.names)
-        draft = engine.load(s.models.draft, s.engine, trust) if needed else None
+        s = self.settings
+        draft, target = load_models(s, self.names)
         return {name: decoding.build(name, s, draft, target, self.probes) for name in self.names}
 
     def __getitem__(self, name: str) -> decoding.Method:
@@ -175,15 +162,6 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root, names)
     summary = runner.run(
-    probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
-    draft, target = load_models(settings, names)
-    trust = settings.models.trust_remote_code
-    target = engine.load(settings.models.target, settings.engine.of("target"), trust)
-    draft = None
-    if decoding.NEEDS_DRAFT & set(names):
-        draft = engine.load(settings.models.draft, settings.engine.of("draft"), trust)
-    methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
-    return runner.run(
         settings,
         Methods(names, settings, probes),
         problems,

@@ -49,7 +49,7 @@ def answer_seed(seed: int, problem_id: str, repeat: int = 0) -> int:
 
 def settings_key(settings: Settings, identity: str = "") -> str:
     """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
-    data = settings.model_dump(mode="json", exclude={"profile", "report", "tracking", "scale", "registry", "tune"})
+    data = settings.model_dump(mode="json", exclude={*config.ASIDE, "report"})
     data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
     data["identity"] = identity
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

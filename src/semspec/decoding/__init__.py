@@ -140,6 +140,7 @@ METHODS: Mapping[str, Factory] = registry(
 
 
 NEEDS_DRAFT = frozenset(METHODS) - {Target.name, PromptLookup.name}
+NEEDS_PROBES = frozenset({Semantic.name, SemanticHybrid.name, SemanticLastHidden.name, SemanticCrossDomain.name})
 
 
 def build(
@@ -158,6 +159,7 @@ def build(
 __all__ = [
     "METHODS",
     "NEEDS_DRAFT",
+    "NEEDS_PROBES",
     "Answer",
     "JointPredictor",
     "Judge",

@@ -67,14 +67,6 @@ def _label_summary(table: pd.DataFrame) -> dict[str, Any]:
     return out
 
 
-def train_stage(settings: Settings, root: Path) -> None:
-    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet.
-
-    A second set that sees each model's last layer only (the paper's ablation) goes to `data/probes/last_hidden/`.
-    """
-    from tqdm import tqdm
-
-
 @dataclass
 class Material:
     """What probes are trained from. table: a row for each sample, with label_draft and label_target (NaN: unknown);
@@ -99,28 +91,6 @@ def read_material(settings: Settings, root: Path) -> Material:
         labels[["sample_id", "p_draft", "p_target"]], on="sample_id", how="left", validate="one_to_one"
     )
     table = table.rename(columns={"p_draft": "label_draft", "p_target": "label_target"})
-    out = root / "data" / "probes"
-    fits = (2 if train.predictor == "auto" else 1) * train.folds + 1
-    with tqdm(total=4 * fits + 2, desc="train", unit="fit", disable=None) as bar:
-        metrics, predictions = _train(settings, root, samples, table, out, bar)
-        last = settings.model_copy(update={"train": train.model_copy(update={"layers": "last"})})
-        metrics[LAST_HIDDEN], _ = _train(last, root, samples, table, out / LAST_HIDDEN, bar)
-    metrics["labels"] = _label_summary(table)
-    files.write_parquet(out / "predictions.parquet", predictions)
-    files.write_json(out / "metrics.json", metrics)
-
-
-def _train(
-    settings: Settings, root: Path, samples: pd.DataFrame, table: pd.DataFrame, out: Path, bar: tqdm
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """One set of probes into `out`: its metrics, and `table` with the out-of-fold predictions beside the labels."""
-    train, table = settings.train, table.copy()
-    questions = table["question_id"].to_numpy()
-    fold = make_folds(questions, train.folds, settings.seed)
-    digest = files.sha256(root / "data" / "labels.parquet")
-    metrics: dict[str, Any] = {}
-    predicted: dict[str, dict[str, np.ndarray]] = {}
-    views: dict[str, Data] = {}
     fold = make_folds(table["question_id"].to_numpy(), train.folds, settings.seed)
     labels_of = {role: table[f"label_{role}"].to_numpy(dtype=float) for role in ROLES}
     views = {role: read_role(root, role, samples, labels_of[role], fold, train) for role in ROLES}
@@ -129,18 +99,32 @@ def _train(
 
 
 def train_stage(settings: Settings, root: Path) -> None:
-    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet."""
+    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet.
+
+    A second set that sees each model's last layer only (the paper's ablation) goes to `data/probes/last_hidden/`.
+    """
     from tqdm import tqdm
 
     root, train = Path(root), settings.train
+    out = root / "data" / "probes"
+    fits = (2 if train.predictor == "auto" else 1) * train.folds + 1
+    with tqdm(total=4 * fits + 2, desc="train", unit="fit", disable=None) as bar:
+        metrics, predictions = _train(settings, root, out, bar)
+        last = settings.model_copy(update={"train": train.model_copy(update={"layers": "last"})})
+        metrics[LAST_HIDDEN], _ = _train(last, root, out / LAST_HIDDEN, bar)
+    metrics["labels"] = _label_summary(predictions)
+    files.write_parquet(out / "predictions.parquet", predictions)
+    files.write_json(out / "metrics.json", metrics)
+
+
+def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One set of probes into `out`: its metrics, and the labels with the out-of-fold predictions beside them."""
     material = read_material(settings, root)
     table, views, fold, truth = material.table, material.views, material.fold, material.truth
     questions, draft = table["question_id"].to_numpy(), (table["author"] == "draft").to_numpy()
-    out, digest = root / "data" / "probes", files.sha256(root / "data" / "labels.parquet")
-    per_fold = 2 if train.predictor == "auto" else 1
-    metrics: dict[str, Any] = {"labels": _label_summary(table)}
+    digest = files.sha256(root / "data" / "labels.parquet")
+    metrics: dict[str, Any] = {}
     predicted: dict[str, dict[str, np.ndarray]] = {}
-    bar = tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1) + 1, desc="train", unit="fit", disable=None)
     for role in ROLES:
         bar.set_postfix_str(role)
         trained = train_role(views[role], settings, bar.update)

@@ -51,7 +51,7 @@ def read(reference: str | None, root: Path, overrides: Sequence[str] = ()) -> Se
     settings = _settings(base, {}, overrides)
     if reference is None:
         trained = (root / "data/probes/draft/config.json").exists()
-        return Served(model_name(settings), settings, load_probes(settings, root) if trained else {})
+        return Served(model_name(settings), settings, load_probes(settings, root, ["semantic"]) if trained else {})
     with _folder(reference, root, settings) as folder:
         bundle = read_json(folder / "bundle.json")
         if bundle.get("format") != FORMAT:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import semspec.provenance
 from semspec import files, rules
-from semspec.tracking import card, evaluation
 from semspec.engine import number_format
+from semspec.tracking import card, evaluation
 from semspec.tracking.mlflow_log import split_history
 
 if TYPE_CHECKING:

@@ -161,7 +161,7 @@ def log(root: Path, settings: Settings) -> str:
         return str(known[0].info.run_id)
 
     origin = provenance.collect(settings)
-    parameters = config.flatten(settings.model_dump(mode="json", exclude={"tracking", "scale", "registry"}))
+    parameters = config.flatten(settings.model_dump(mode="json", exclude=config.ASIDE - {"profile"}))
     tags = {
         CONTENT_TAG: md5,
         "semspec.profile": settings.profile,

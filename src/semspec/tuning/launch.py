@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from semspec import pipeline
+from semspec.commands import StageFailed, run_command
 from semspec.config import Settings
 from semspec.errors import UserError
+from semspec.process import cancellable
 from semspec.quiet import quiet
 
 SAMPLED = {"models", "contexts", "sample", "cluster"}
@@ -32,20 +34,13 @@ def check(root: Path, name: str) -> None:
 
 def run_step(root: Path, step: str, name: str, *more: int, log: Any = None, live: bool = True) -> None:
     """Run one step of the search `name`; output and errors as `pipeline.run_stage` treats a stage's."""
-    held: list[str] = []
-
-    def keep(line: str) -> bool:
-        if line.startswith("error: "):
-            held.append(line.strip().removeprefix("error: "))
-            return False
-        return True
-
     command = [sys.executable, "-m", "semspec.tuning", step, name, *map(str, more)]
-    code = pipeline.run_command(command, root, keep, log, live)
+    with cancellable(live):
+        code, held = run_command(command, root, log, live)
     if code == 2 and held:
-        raise UserError(held[-1])
+        raise UserError(held[-1].removeprefix("error: "))
     if code != 0:
-        raise pipeline.StageFailed(f"step '{step}' failed (exit code {code})")
+        raise StageFailed(f"step '{step}' failed (exit code {code})")
 
 
 def conclusion(root: Path, name: str, write: bool) -> str:
