@@ -40,7 +40,7 @@ Backend = Literal["cosine", "nli", "crossencoder"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-ASIDE = frozenset({"profile", "registry", "scale", "serve", "tracking", "tune"})  # no stage reads these
+ASIDE = {"profile", "registry", "scale", "serve", "tracking", "tune"}  # no stage reads these
 
 
 class Strict(BaseModel):

@@ -18,6 +18,7 @@ def quiet(root: Path) -> None:
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 7 would be four minutes of silence where no server answers
         "DVC_NO_ANALYTICS": "true",

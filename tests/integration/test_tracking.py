@@ -13,6 +13,7 @@ import pytest
 from semspec import config, files, tracking
 from semspec.errors import UserError
 from semspec.probe.calibration import Calibration
+from semspec.probe.joint import Joint
 from semspec.probe.probe import Probe
 from semspec.tracking import bundle, mlflow_log, registry
 from semspec.tracking.command import run as act
@@ -22,8 +23,8 @@ MINIMAL = {"models": {"draft": "Small/0.5B", "target": "big", "encoder": "e"}, "
 WIDTH = {"draft": 4, "target": 6}
 
 
-def write_probe(root: Path, role: str, seed: int = 0) -> Probe:
-    """A small linear probe on two layers, saved where `train` saves it."""
+def write_probe(root: Path, role: str, seed: int = 0, folder: str = "") -> Probe:
+    """A small linear probe on two layers, saved where `train` saves it, or in a folder beside that."""
     rng = np.random.default_rng(seed)
     arrays = {
         "bias": np.array([0.5]),
@@ -34,7 +35,7 @@ def write_probe(root: Path, role: str, seed: int = 0) -> Probe:
     }
     calibration = Calibration("none", 0.01, np.zeros(0), np.zeros(0))
     probe = Probe(role, "linear", [0, 1], (2, WIDTH[role]), True, arrays, calibration)
-    probe.save(root / "data/probes" / role)
+    probe.save(root / "data/probes" / folder / role)
     return probe
 
 
@@ -141,6 +142,9 @@ def test_failure_is_one_warning_line(tmp_path, settings, capsys):
 def test_bundle_is_complete_and_repeatable(project, settings, tmp_path):
     """Probes, layers, rule, models, metrics with intervals, data hashes; the same bytes each time."""
     one, two = tmp_path / "one", tmp_path / "two"
+    for folder in ("joint", "last_hidden"):
+        parts = {role: write_probe(project, role, 1, folder) for role in WIDTH}
+    Joint(parts, parts["draft"].calibration).save(project / "data/probes/joint")
     made = bundle.make_bundle(project, settings, one)
     bundle.make_bundle(project, settings, two)
     assert bundle.md5(one) == bundle.md5(two)
@@ -149,9 +153,13 @@ def test_bundle_is_complete_and_repeatable(project, settings, tmp_path):
     assert made["metrics"]["bench"]["semantic"]["pass_at_1_ci"] == [0.1, 0.9]
     assert "history" not in made["metrics"]["probes"]["target"]
     names = {p.relative_to(one).as_posix() for p in one.rglob("*") if p.is_file()}
-    assert names == {"bundle.json", "evaluation.json", "model_card.md"} | {
-        f"probes/{r}/{n}" for r in ("draft", "target") for n in ("probe.safetensors", "config.json")
-    }
+    assert names == {"bundle.json", "evaluation.json", "model_card.md", "probes/joint/config.json"} | {
+        f"probes/{folder}{role}/{name}"
+        for folder in ("", "joint/")
+        for role in WIDTH
+        for name in ("probe.safetensors", "config.json")
+    }, "the joint predictor whole, and no set of probes that is only compared with"
+    assert Joint.load(one / "probes/joint").layers == {"draft": [0, 1], "target": [0, 1]}
     for path in (one / "bundle.json", one / "evaluation.json", one / "model_card.md"):
         assert str(project) not in path.read_text() and "/some/where" not in path.read_text()
     evaluation = files.read_json(one / "evaluation.json")

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semspec import config
 from semspec.bench.metrics import summarize
 from semspec.errors import UserError
 from semspec.files import write_json, write_jsonl

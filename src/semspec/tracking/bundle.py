@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 ROLES = ("draft", "target")
+PROBE_FILES = ("config.json", "probe.safetensors")
 DATA = ("data/contexts.parquet", "data/samples/samples.parquet", "data/labels.parquet")
 
 
@@ -46,8 +47,8 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     """
     probes = root / "data/probes"
     trained = {r: files.read_json(files.present(probes / r / "config.json")) for r in ROLES}
-    parts = [probes / part / name for part in (*ROLES, "joint") for name in ("config.json", "probe.safetensors")]
-    for source in filter(Path.exists, parts):
+    parts = [probes / part for part in (*ROLES, "joint")]  # the joint one has folders of its own
+    for source in sorted(p for part in parts for p in part.rglob("*") if p.name in PROBE_FILES):
         with files.atomic(folder / "probes" / source.relative_to(probes)) as temporary:
             shutil.copyfile(source, temporary)
     models = {role: files.read_json(root / f"data/models/{role}.json") for role in ROLES}
