@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,11 @@ from semspec.probe.joint import Joint, train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
 ROLES = ("draft", "target")
+LAST_HIDDEN = "last_hidden"
 
 
 def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, fold: np.ndarray, train: Train) -> Data:
@@ -95,18 +99,32 @@ def read_material(settings: Settings, root: Path) -> Material:
 
 
 def train_stage(settings: Settings, root: Path) -> None:
-    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet."""
+    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet.
+
+    A second set that sees each model's last layer only (the paper's ablation) goes to `data/probes/last_hidden/`.
+    """
     from tqdm import tqdm
 
     root, train = Path(root), settings.train
+    out = root / "data" / "probes"
+    fits = (2 if train.predictor == "auto" else 1) * train.folds + 1
+    with tqdm(total=4 * fits + 2, desc="train", unit="fit", disable=None) as bar:
+        metrics, predictions = _train(settings, root, out, bar)
+        last = settings.model_copy(update={"train": train.model_copy(update={"layers": "last"})})
+        metrics[LAST_HIDDEN], _ = _train(last, root, out / LAST_HIDDEN, bar)
+    metrics["labels"] = _label_summary(predictions)
+    files.write_parquet(out / "predictions.parquet", predictions)
+    files.write_json(out / "metrics.json", metrics)
+
+
+def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One set of probes into `out`: its metrics, and the labels with the out-of-fold predictions beside them."""
     material = read_material(settings, root)
     table, views, fold, truth = material.table, material.views, material.fold, material.truth
     questions, draft = table["question_id"].to_numpy(), (table["author"] == "draft").to_numpy()
-    out, digest = root / "data" / "probes", files.sha256(root / "data" / "labels.parquet")
-    per_fold = 2 if train.predictor == "auto" else 1
-    metrics: dict[str, Any] = {"labels": _label_summary(table)}
+    digest = files.sha256(root / "data" / "labels.parquet")
+    metrics: dict[str, Any] = {}
     predicted: dict[str, dict[str, np.ndarray]] = {}
-    bar = tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1) + 1, desc="train", unit="fit", disable=None)
     for role in ROLES:
         bar.set_postfix_str(role)
         trained = train_role(views[role], settings, bar.update)
@@ -124,7 +142,6 @@ def train_stage(settings: Settings, root: Path) -> None:
         joint, table["pred_joint"] = train_joint(views, truth, settings)
         joint.save(out / "joint")
     bar.update()
-    bar.close()
 
     def judged(name: str) -> np.ndarray:
         return ratio(predicted["target"][name][draft], predicted["draft"][name][draft])
@@ -140,5 +157,4 @@ def train_stage(settings: Settings, root: Path) -> None:
         questions[draft],
         settings.seed,
     )
-    files.write_parquet(out / "predictions.parquet", table)
-    files.write_json(out / "metrics.json", metrics)
+    return metrics, table
