@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semspec import config
+
 if TYPE_CHECKING:
     from semspec.config import Settings
 
