@@ -23,5 +23,5 @@ def server():
     from prefect.settings import PREFECT_API_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=180):
+    with prefect_test_harness(server_startup_timeout=600):
         yield PREFECT_API_URL.value()
