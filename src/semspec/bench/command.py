@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,35 +24,57 @@ from semspec.problems import dataset_id, load
 ROLES = ("draft", "target")
 
 
-def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
-    """{role: Probe} of the project, and "joint" where `decide.rule` asks for it.
+def load_probes(settings: Settings, root: Path, methods: Collection[str] = ()) -> dict[str, Any]:
+    """What `methods` judge by: {role: Probe}, "joint" where `decide.rule` asks for it, and {method: the same} for the
+    methods with probes of their own.
 
     `UserError` when one is missing, or was trained for another model.
     """
+    folders = _folders(settings, root, methods)
+    own = folders.pop("semantic", None)
+    probes = {} if own is None else _load(own, settings, root)
+    return probes | {name: _load(folder, settings, root) for name, folder in folders.items()}
+
+
+def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[str, Path]:
+    """Where the probes of `methods` lie; the project's own under "semantic"."""
+    own = root / "data/probes"
+    folders = {"semantic": own} if {"semantic", "semantic_hybrid"} & set(methods) else {}
+    if "semantic_last_hidden" in methods:
+        folders["semantic_last_hidden"] = own / "last_hidden"
+    if "semantic_cross_domain" in methods:
+        other = settings.baselines.cross_probes
+        if not other:
+            raise UserError("semantic_cross_domain needs baselines.cross_probes: the data/probes of another project")
+        folders["semantic_cross_domain"] = root / other
+    return folders
+
+
+def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
     from semspec.probe import Joint, Probe, conditions
 
+    probes: dict[str, Any] = {}
     for role in ROLES:
-        if not (root / "data/probes" / role / "config.json").exists():
-            raise UserError(f"data/probes/{role} holds no trained probe; run `semspec run` first")
+        if not (folder / role / "config.json").exists():
+            raise UserError(f"{folder / role} holds no trained probe; run `semspec run` first")
         trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
-    probes: dict[str, Any] = {role: Probe.load(root / "data/probes" / role) for role in ROLES}
-    for role, probe in probes.items():
-        note = conditions.check(probe.config.get("trained_on", {}), settings, root, role)
+        probes[role] = Probe.load(folder / role)
+        note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
         if note:
             print(f"note: {note}", file=sys.stderr)
     if settings.decide.rule == "joint":
-        probes["joint"] = Joint.load(root / "data/probes/joint")
+        probes["joint"] = Joint.load(folder / "joint")
     return probes
 
 
-def _identity(root: Path, methods: list[str]) -> str:
+def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
     """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
-    if decoding.NEEDS_PROBES & set(methods):
-        for name in ("config.json", "probe.safetensors"):
-            files += sorted((root / "data/probes").rglob(name))
+    for folder in _folders(settings, root, methods).values():
+        for part in ("draft", "joint", "target"):
+            files += [path for name in ("config.json", "probe.safetensors") if (path := folder / part / name).exists()]
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 
@@ -92,7 +114,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
-    probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
+    probes = load_probes(settings, root, names)
     trust = settings.models.trust_remote_code
     target = engine.load(settings.models.target, settings.engine, trust)
     draft = engine.load(settings.models.draft, settings.engine, trust) if decoding.NEEDS_DRAFT & set(names) else None
@@ -103,7 +125,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
         problems,
         out,
         _bar(len(problems) * chosen.repeats * len(names)),
-        identity=_identity(root, names),
+        identity=_identity(settings, root, names),
         provenance={
             "dataset": chosen.dataset,
             "dataset_sha256": dataset_id(problems),
