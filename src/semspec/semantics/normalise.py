@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _PASSES = 8  # nesting depth of braces that is unfolded; deeper ones lose their braces
 
@@ -89,6 +90,7 @@ def _unfold(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=1 << 14)
 def normalise(step: str) -> str:
     """`step` without labels and dressing, lower case, white space collapsed; may be empty. Never raises."""
     text = unicodedata.normalize("NFKC", step.translate(_SIGNS)).translate(_SIGNS)

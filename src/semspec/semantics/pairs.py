@@ -82,6 +82,14 @@ _DOING = {
     "/": ("dividing {a} by {b}", "splitting {a} into {b}", "sharing {a} among {b}", "the quotient of {a} and {b}"),
     "%": ("taking {a}% of {b}", "finding {a} percent of {b}", "computing {a}% of {b}", "reading {a}% off {b}"),
 }
+# The same where the first operand is the result so far: steps leave out what stands just before them.
+_ELLIPTIC = {
+    "+": ("adding {b}", "increasing this by {b}", "adding another {b}", "putting {b} on top"),
+    "-": ("subtracting {b}", "reducing this by {b}", "removing {b}", "taking away {b}"),
+    "*": ("multiplying by {b}", "taking this {b} times", "multiplying this by {b}", "a factor of {b}"),
+    "/": ("dividing by {b}", "splitting this into {b}", "dividing this by {b}", "sharing this among {b}"),
+    "%": ("taking {a}%", "taking {a} percent of this", "finding {a}% of it", "computing {a}% of this"),
+}
 _WORDINGS: dict[str, tuple[str, ...]] = {
     "calculation": (
         "{x} = {c}",
@@ -96,6 +104,10 @@ _WORDINGS: dict[str, tuple[str, ...]] = {
         "Calculate {noun}:\n\\[ {x} = {c} \\]",
         "We have {x} = {c} as {noun}.",
         "{c} is {noun}, since {x} is {c}.",
+        "{less} gives {c}.",
+        "{less}, we have {c}.",
+        "{doing} makes {c}.",
+        "{less} brings us to {c}.",
     ),
     "value": (
         "{Noun} is {c}.",
@@ -215,9 +227,11 @@ def say(claim: Claim, rng: Random, held: bool, named: bool = False) -> str:
     fill = {"t": claim.things, "w": claim.who}
     noun = rng.choice(_part(nouns, held)).format(**fill)
     clause = (clauses[1] if held else clauses[0]).format(**fill)
-    x, doing = (rng.choice(_part(d[claim.operation], held)).format(a=a, b=b) for d in (_EXPRESSIONS, _DOING))
+    x, doing, less = (
+        rng.choice(_part(d[claim.operation], held)).format(a=a, b=b) for d in (_EXPRESSIONS, _DOING, _ELLIPTIC)
+    )
     text = rng.choice(wordings).format(
-        x=x, doing=doing, noun=noun, Noun=noun[0].upper() + noun[1:], clause=clause, a=a, b=b, c=c, **fill
+        x=x, doing=doing, less=less, noun=noun, Noun=noun[0].upper() + noun[1:], clause=clause, a=a, b=b, c=c, **fill
     )
     first = "" if claim.kind == "opening" else rng.choice(_FIRST)
     return first + (text[0].lower() + text[1:] if first and first[-2] not in "*-" else text[0].upper() + text[1:])
