@@ -68,7 +68,7 @@ def stage(args: argparse.Namespace) -> int:
 
 
 def models(args: argparse.Namespace) -> int:
-    from semspec.models import CATALOGUE, check_name, ensure, installed, pull, verify
+    from semspec.models import CATALOGUE, TRAINED, check_name, ensure, installed, pull, verify
 
     if args.action == "list":
         rows = [
@@ -80,6 +80,8 @@ def models(args: argparse.Namespace) -> int:
             }
             for e in CATALOGUE.values()
         ]
+        small = "a tiny model of the small world; trained here by `semspec run --profile synthetic`"
+        rows += [{"name": n, "installed": installed(n), "license": "", "description": small} for n in TRAINED]
         if args.json:
             print(json.dumps(rows))
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -31,6 +31,8 @@ Method = Literal[
     "semantic",
     "semantic_hybrid",
     "semantic_random",
+    "semantic_last_hidden",
+    "semantic_cross_domain",
 ]
 
 
@@ -152,13 +154,14 @@ class Exact(Strict):
 
 
 class Baselines(Strict):
-    """The published methods that need no probe."""
+    """The published methods, and the other probes of the paper's comparisons."""
 
     scoring: Literal["greedy", "average"] = Field("greedy", description="specreason's mark: likeliest digit | mean.")
     mark: float = Field(7, ge=0, le=9, description="specreason keeps a step from this mark on (0 to 9).")
     first_steps: int = Field(0, ge=0, description="specreason: so many first steps are the target's.")
     reward: float = Field(0.7, ge=0, le=1, description="reward_guided keeps a step from this reward on.")
     first_tokens: int = Field(0, ge=0, description="speculative_thinking: so many first tokens are the target's.")
+    cross_probes: str = Field("", description="semantic_cross_domain: another project's data/probes.")
 
 
 class Bench(Strict):
@@ -222,6 +225,13 @@ class Settings(Strict):
     serve: Serve = Serve()
     tracking: Tracking = Tracking()
 
+    @field_validator("profile")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in profiles():
+            raise ValueError(f"no such profile; {_hint(name, profiles())}")
+        return name
+
 
 def _yaml() -> YAML:
     yaml = YAML()
@@ -266,7 +276,9 @@ def _explain(error: ValidationError, source: str) -> UserError:
         return UserError(f"{source}: unknown parameter '{dotted}'; {_hint(loc[-1], list(model.model_fields))}")
     if first["type"] == "missing":
         return UserError(f"{source}: parameter '{dotted}' is missing; add it (see docs/parameters.md)")
-    return UserError(f"{source}: parameter '{dotted}' is {first['input']!r}: {first['msg']}")
+    return UserError(
+        f"{source}: parameter '{dotted}' is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    )
 
 
 def validate(data: Any, source: str = PARAMS) -> Settings:

@@ -30,7 +30,7 @@ def _method(name: str, settings: Settings, root: Path) -> Method:
 
     if name not in decoding.METHODS:
         raise UserError(f"unknown method '{name}'; known: {', '.join(decoding.METHODS)}")
-    probes = load_probes(settings, root) if name in decoding.NEEDS_PROBES else {}
+    probes = load_probes(settings, root, [name])
     return decoding.build(name, settings, *load_models(settings, [name]), probes)
 
 

@@ -573,7 +573,8 @@ def test_build_takes_the_rules_from_the_settings(settings: Settings):
     """Every method by name obeys the settings' budget, prompt and splitter."""
     long = tuple(f"Step number {k} is here.\n\n" for k in range(20))
     draft, target = engines(draft=long, target=long)
-    probes = {"draft": ScriptedProbe(1.0), "target": ScriptedProbe(YES)}
+    own = {"draft": ScriptedProbe(1.0), "target": ScriptedProbe(YES)}
+    probes = own | {"semantic_last_hidden": own, "semantic_cross_domain": own}
     for name in decoding.METHODS:
         method = decoding.build(name, settings, draft, target, probes)
         answer = method.answer("?")
@@ -612,6 +613,21 @@ def test_a_probe_of_another_model_is_refused(settings: Settings, project: Path):
     write_json(project / "data/models/target.json", {"name": "huge"})
     with pytest.raises(UserError, match="trained for huge, not large"):
         solve("2 dogs?", settings, project)
+
+
+def test_other_probes_come_from_their_own_folders(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last layer's probes lie beside the project's, another domain's where the setting says, or nowhere."""
+    with pytest.raises(UserError, match="last_hidden/draft holds no trained probe"):
+        solve("?", settings, project, "semantic_last_hidden")
+    with pytest.raises(UserError, match=r"needs baselines\.cross_probes"):
+        solve("?", settings, project, "semantic_cross_domain")
+    (project / "data/probes").rename(project / "science")
+    seen = []
+    load = lambda folder: seen.append(folder) or ScriptedProbe(1.0)  # noqa: E731
+    monkeypatch.setattr("semspec.probe.Probe.load", load)
+    baselines = settings.baselines.model_copy(update={"cross_probes": "science"})
+    assert solve("?", settings.model_copy(update={"baselines": baselines}), project, "semantic_cross_domain") == 0
+    assert seen == [project / "science/draft", project / "science/target"]
 
 
 def test_solve_prints_plain_text_without_a_terminal(settings: Settings, project: Path, capsys):

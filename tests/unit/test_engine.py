@@ -133,3 +133,23 @@ def test_a_turn_continues_the_conversation():
     tokens = engine.chat("2+2?", "be brief") + engine.encode("It is 4.") + engine.turn("Sure?", "Mark: ")
     said = "<system>be brief</><user>2+2?</><assistant>It is 4.</><user>Sure?</><assistant>Mark: "
     assert engine.decode(tokens) == said
+
+
+def test_an_int8_layer_gives_each_token_its_own_scale():
+    """The first token of a real prompt is hundreds of times larger than the rest, and must not cost them their bits."""
+    from semspec.engine.int8 import Int8Linear
+
+    generator = torch.Generator().manual_seed(0)
+    linear = torch.nn.Linear(96, 40)
+    rows = torch.randn(1, 5, 96, generator=generator)
+    rows[0, 0] *= 1000
+    rows[0, 4] = 0
+    with torch.no_grad():
+        exact, layer = linear(rows), Int8Linear(linear)
+        together = layer(rows)
+        alone = torch.cat([layer(rows[:, i : i + 1]) for i in range(5)], dim=1)
+    error = (together - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert error.max() < 0.03
+    assert torch.equal(together[0, 4], exact[0, 4])
+    assert ((together - alone).norm(dim=-1) / exact.norm(dim=-1)).max() < 0.005
+    assert linear(rows).equal(exact), "the original layer is left as it was"

@@ -288,7 +288,11 @@ def test_stage_writes_what_the_contract_says(stage: Path) -> None:
     names = "sample_id author context_id question_id label_draft label_target pred_draft pred_target pred_joint"
     assert list(table.columns) == names.split()
     assert table[["pred_draft", "pred_target", "pred_joint"]].to_numpy().min() >= 1 / (4 * N)
-    assert set(metrics) == {"draft", "target", "decision", "labels"}
+    assert set(metrics) == {"draft", "target", "decision", "last_hidden", "labels"}
+    assert set(metrics["last_hidden"]) == {"draft", "target", "decision"}
+    for role in ("draft", "target"):
+        last = Probe.load(stage / "data/probes/last_hidden" / role)
+        assert list(last.layers) == [last.reading[0] - 1]
     for role in ("draft", "target"):
         assert set(metrics[role]["candidates"]) == {"linear", "mlp"}
         assert metrics[role]["predictor"] in metrics[role]["chosen_because"]

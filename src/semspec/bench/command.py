@@ -25,20 +25,42 @@ from semspec.problems import dataset_id, load
 ROLES = ("draft", "target")
 
 
-def load_probes(settings: Settings, root: Path) -> dict[str, Any]:
-    """{role: Probe} of the project, and "joint" where `decide.rule` asks for it.
+def load_probes(settings: Settings, root: Path, methods: Collection[str] = ()) -> dict[str, Any]:
+    """What `methods` judge by: {role: Probe}, "joint" where `decide.rule` asks for it, and {method: the same} for the
+    methods with probes of their own.
 
     `UserError` when one is missing, or was trained for another model.
     """
+    folders = _folders(settings, root, methods)
+    own = folders.pop("semantic", None)
+    probes = {} if own is None else _load(own, settings, root)
+    return probes | {name: _load(folder, settings, root) for name, folder in folders.items()}
+
+
+def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[str, Path]:
+    """Where the probes of `methods` lie; the project's own under "semantic"."""
+    own = root / "data/probes"
+    folders = {"semantic": own} if {"semantic", "semantic_hybrid"} & set(methods) else {}
+    if "semantic_last_hidden" in methods:
+        folders["semantic_last_hidden"] = own / "last_hidden"
+    if "semantic_cross_domain" in methods:
+        other = settings.baselines.cross_probes
+        if not other:
+            raise UserError("semantic_cross_domain needs baselines.cross_probes: the data/probes of another project")
+        folders["semantic_cross_domain"] = root / other
+    return folders
+
+
+def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
     from semspec.probe import conditions
 
     for role in ROLES:
-        if not (root / "data/probes" / role / "config.json").exists():
-            raise UserError(f"data/probes/{role} holds no trained probe; run `semspec run` first")
+        if not (folder / role / "config.json").exists():
+            raise UserError(f"{folder / role} holds no trained probe; run `semspec run` first")
         trained, asked = read_json(root / f"data/models/{role}.json")["name"], getattr(settings.models, role)
         if trained not in (asked, Path(asked).name):
             raise UserError(f"the {role}'s probe was trained for {trained}, not {asked}; run `semspec run` first")
-    probes = read_probes(root / "data/probes", settings)
+    probes = read_probes(folder, settings)
     for role in ROLES:
         note = conditions.check(probes[role].config.get("trained_on", {}), settings, root, role)
         if note:
@@ -63,12 +85,12 @@ def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | No
     return draft, engine.load(settings.models.target, settings.engine, trust)
 
 
-def _identity(root: Path, methods: list[str]) -> str:
+def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
     """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
-    if decoding.NEEDS_PROBES & set(methods):
-        for name in ("config.json", "probe.safetensors"):
-            files += sorted((root / "data/probes").rglob(name))
+    for folder in _folders(settings, root, methods).values():
+        for part in ("draft", "joint", "target"):
+            files += [path for name in ("config.json", "probe.safetensors") if (path := folder / part / name).exists()]
     return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
 
 
@@ -108,7 +130,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
-    probes = load_probes(settings, root) if decoding.NEEDS_PROBES & set(names) else {}
+    probes = load_probes(settings, root, names)
     draft, target = load_models(settings, names)
     methods = {name: decoding.build(name, settings, draft, target, probes) for name in names}
     return runner.run(
@@ -117,7 +139,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None) -> 
         problems,
         out,
         _bar(len(problems) * chosen.repeats * len(names)),
-        identity=_identity(root, names),
+        identity=_identity(settings, root, names),
         provenance={
             "dataset": chosen.dataset,
             "dataset_sha256": dataset_id(problems),

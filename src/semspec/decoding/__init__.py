@@ -24,6 +24,7 @@ from semspec.decoding.prompt_lookup import PromptLookup
 from semspec.decoding.reward_guided import RewardGuided
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
+from semspec.decoding.semantic_other import SemanticCrossDomain, SemanticLastHidden
 from semspec.decoding.semantic_random import Chance, SemanticRandom
 from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_sampling import SpeculativeSampling
@@ -32,8 +33,8 @@ from semspec.decoding.target import Target
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 
-Probes = Mapping[str, Any]  # draft, target: Predictor; joint: JointPredictor
-NEEDS_PROBES = frozenset({Semantic.name, SemanticHybrid.name})
+# draft, target: Predictor; joint: JointPredictor; a method with probes of its own: such a mapping
+Probes = Mapping[str, Any]
 
 
 def _need(engine: Engine | None, role: str) -> Engine:
@@ -86,8 +87,22 @@ def _judge(name: str, settings: Settings, probes: Probes) -> Judge:
 
 
 def _semantic(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
-    judge = _judge(Semantic.name, settings, probes)
-    return Semantic(Setup.of(settings), _need(draft, "draft"), _need(target, "target"), judge, settings.bench.gamma)
+    return _judged(Semantic, settings, draft, target, probes)
+
+
+def _last_hidden(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    return _judged(SemanticLastHidden, settings, draft, target, probes.get(SemanticLastHidden.name, {}))
+
+
+def _cross_domain(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
+    return _judged(SemanticCrossDomain, settings, draft, target, probes.get(SemanticCrossDomain.name, {}))
+
+
+def _judged(
+    kind: type[Semantic], settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes
+) -> Method:
+    engines = _need(draft, "draft"), _need(target, "target")
+    return kind(Setup.of(settings), *engines, _judge(kind.name, settings, probes), settings.bench.gamma)
 
 
 def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
@@ -119,6 +134,8 @@ METHODS: Mapping[str, Factory] = registry(
     (Semantic.name, _semantic),
     (SemanticHybrid.name, _semantic_hybrid),
     (SemanticRandom.name, _semantic_random),
+    (SemanticLastHidden.name, _last_hidden),
+    (SemanticCrossDomain.name, _cross_domain),
 )
 
 
@@ -141,7 +158,6 @@ def build(
 __all__ = [
     "METHODS",
     "NEEDS_DRAFT",
-    "NEEDS_PROBES",
     "Answer",
     "JointPredictor",
     "Judge",

@@ -40,7 +40,7 @@ def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) ->
             pull([name], progress)
         return _folder(name)
     if name in TRAINED:
-        if not (_folder(TRAINED[name]) / "config.json").is_file():
+        if not installed(name):
             raise UserError(f"{name} is not trained yet; run `semspec stage models`")
         return _folder(TRAINED[name])
     local = Path(name).expanduser()
@@ -58,7 +58,9 @@ def pull(names: Iterable[str], progress: bool = True) -> list[Path]:
 
 
 def installed(name: str) -> bool:
-    """Whether a catalogue model is there, judged by its manifest and file sizes."""
+    """Whether a catalogue model is there, judged by its manifest and file sizes, or one that is trained here."""
+    if name in TRAINED:
+        return (_folder(TRAINED[name]) / "config.json").is_file()
     folder = _folder(name)
     try:
         manifest = read_json(folder / MANIFEST)

@@ -8,7 +8,7 @@ language models or of decoding.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,11 @@ from semspec.probe.joint import Joint, train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
 ROLES = ("draft", "target")
+LAST_HIDDEN = "last_hidden"
 
 
 def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, fold: np.ndarray, train: Train) -> Data:
@@ -63,7 +67,10 @@ def _label_summary(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def train_stage(settings: Settings, root: Path) -> None:
-    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet."""
+    """Train both probes and the joint one into `data/probes/`, beside metrics.json and predictions.parquet.
+
+    A second set that sees each model's last layer only (the paper's ablation) goes to `data/probes/last_hidden/`.
+    """
     from tqdm import tqdm
 
     root, train = Path(root), settings.train
@@ -76,14 +83,28 @@ def train_stage(settings: Settings, root: Path) -> None:
         labels[["sample_id", "p_draft", "p_target"]], on="sample_id", how="left", validate="one_to_one"
     )
     table = table.rename(columns={"p_draft": "label_draft", "p_target": "label_target"})
+    out = root / "data" / "probes"
+    fits = (2 if train.predictor == "auto" else 1) * train.folds + 1
+    with tqdm(total=4 * fits + 2, desc="train", unit="fit", disable=None) as bar:
+        metrics, predictions = _train(settings, root, samples, table, out, bar)
+        last = settings.model_copy(update={"train": train.model_copy(update={"layers": "last"})})
+        metrics[LAST_HIDDEN], _ = _train(last, root, samples, table, out / LAST_HIDDEN, bar)
+    metrics["labels"] = _label_summary(table)
+    files.write_parquet(out / "predictions.parquet", predictions)
+    files.write_json(out / "metrics.json", metrics)
+
+
+def _train(
+    settings: Settings, root: Path, samples: pd.DataFrame, table: pd.DataFrame, out: Path, bar: tqdm
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One set of probes into `out`: its metrics, and `table` with the out-of-fold predictions beside the labels."""
+    train, table = settings.train, table.copy()
     questions = table["question_id"].to_numpy()
     fold = make_folds(questions, train.folds, settings.seed)
-    out, digest = root / "data" / "probes", files.sha256(labels_path)
-    per_fold = 2 if train.predictor == "auto" else 1
-    metrics: dict[str, Any] = {"labels": _label_summary(table)}
+    digest = files.sha256(root / "data" / "labels.parquet")
+    metrics: dict[str, Any] = {}
     predicted: dict[str, dict[str, np.ndarray]] = {}
     views: dict[str, Data] = {}
-    bar = tqdm(total=2 * (per_fold * len(np.unique(fold)) + 1) + 1, desc="train", unit="fit", disable=None)
     for role in ROLES:
         bar.set_postfix_str(role)
         label = table[f"label_{role}"].to_numpy(dtype=float)
@@ -105,7 +126,6 @@ def train_stage(settings: Settings, root: Path) -> None:
         joint, table["pred_joint"] = train_joint(views, truth, settings)
         joint.save(out / "joint")
     bar.update()
-    bar.close()
 
     def judged(name: str) -> np.ndarray:
         return ratio(predicted["target"][name][draft], predicted["draft"][name][draft])
@@ -121,5 +141,4 @@ def train_stage(settings: Settings, root: Path) -> None:
         questions[draft],
         settings.seed,
     )
-    files.write_parquet(out / "predictions.parquet", table)
-    files.write_json(out / "metrics.json", metrics)
+    return metrics, table

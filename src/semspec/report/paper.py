@@ -246,7 +246,11 @@ def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
         FIGURE_4.name: f"γ = {settings.bench.gamma}",
         FIGURE_5.name: {"blank_line": "blank line", "sentence": "sentence end"}[settings.text.split],
     }[layout.name]
-    return {row: "semantic"} | ({"Random": "semantic_random"} if layout.name == TABLE_1.name else {})
+    other = {
+        TABLE_1.name: {"Random": "semantic_random", "Last-hidden": "semantic_last_hidden"},
+        TABLE_2.name: {"Cross-domain": "semantic_cross_domain"},
+    }
+    return other.get(layout.name, {}) | {row: "semantic"}
 
 
 def fill(

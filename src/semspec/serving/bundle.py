@@ -18,6 +18,7 @@ from typing import Any
 from semspec import config
 from semspec.bench.command import ROLES, load_probes, read_probes
 from semspec.config import Settings
+from semspec.decoding.semantic import Semantic
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.models import ensure
@@ -51,7 +52,7 @@ def read(reference: str | None, root: Path, overrides: Sequence[str] = ()) -> Se
     settings = _settings(base, {}, overrides)
     if reference is None:
         trained = (root / "data/probes/draft/config.json").exists()
-        return Served(model_name(settings), settings, load_probes(settings, root) if trained else {})
+        return Served(model_name(settings), settings, load_probes(settings, root, [Semantic.name]) if trained else {})
     with _folder(reference, root, settings) as folder:
         bundle = read_json(folder / "bundle.json")
         if bundle.get("format") != FORMAT:

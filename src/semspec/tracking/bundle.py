@@ -43,7 +43,8 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     """
     probes = root / "data/probes"
     layers = {r: files.read_json(files.present(probes / r / "config.json"))["layers"] for r in ROLES}
-    for source in sorted([*probes.rglob("config.json"), *probes.rglob("probe.safetensors")]):
+    parts = [probes / part / name for part in (*ROLES, "joint") for name in ("config.json", "probe.safetensors")]
+    for source in filter(Path.exists, parts):
         with files.atomic(folder / "probes" / source.relative_to(probes)) as temporary:
             shutil.copyfile(source, temporary)
     models = {role: files.read_json(root / f"data/models/{role}.json") for role in ROLES}
