@@ -121,7 +121,7 @@ def test_a_registered_version(project, monkeypatch):
         (["--model", "nowhere"], "no bundle.json"),
         (["--host", "0.0.0.0", "--method", "target"], "API key"),
         (["--port", "99999"], "serve.port"),
-        ([], "--method target"),
+        ([], "no trained probe"),
         (["--set", "serve.que=1"], "did you mean 'queue'"),
     ],
 )

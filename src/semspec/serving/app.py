@@ -48,6 +48,7 @@ PATHS = ("/v1/chat/completions", "/v1/completions")
 BEARER = HTTPBearer(auto_error=False, description="The server's API key, where it has one.")
 PING = 15.0  # seconds of silence after which a stream shows that it lives
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}  # one of a stream
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorReply, "description": "The request asks for what cannot be."},
@@ -112,7 +113,7 @@ def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str]
         if asked != name:
             raise ApiError(404, f"the model '{asked[:100]}' is not served here; '{name}' is", "model")
 
-    stream_too = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    stream_too = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
     completions = guarded | {"responses": ERRORS | stream_too}
 
     @app.post("/v1/chat/completions", response_model=ChatReply, **completions)

@@ -18,6 +18,8 @@ from typing import Any
 from semspec import config
 from semspec.bench.command import ROLES, load_probes, read_probes
 from semspec.config import Settings
+from semspec.decoding.semantic import Semantic
+from semspec.decoding.target import Target
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.models import ensure
@@ -40,18 +42,19 @@ class Served:
     probes: dict[str, Any]
 
 
-def read(reference: str | None, root: Path, overrides: Sequence[str] = ()) -> Served:
+def read(reference: str | None, root: Path, overrides: Sequence[str] = (), method: str = Target.name) -> Served:
     """Of `models:/NAME@ALIAS`, `models:/NAME/VERSION`, a bundle's folder, or (None) the project in `root`.
 
     Overrides (`section.name=value`) win over the bundle, and the bundle over params.yaml. `UserError` when it is not
-    there, or its models are not those that would be loaded.
+    there, its models are not those that would be loaded, or the project has no probes and `method` needs them.
     """
     present = reference is None or (root / config.PARAMS).exists()
     base = config.load(root) if present else config.validate(BARE)
     settings = _settings(base, {}, overrides)
     if reference is None:
         trained = (root / "data/probes/draft/config.json").exists()
-        return Served(model_name(settings), settings, load_probes(settings, root, ["semantic"]) if trained else {})
+        probes = load_probes(settings, root, [method, *([Semantic.name] if trained else [])])
+        return Served(model_name(settings), settings, probes)
     with _folder(reference, root, settings) as folder:
         bundle = read_json(folder / "bundle.json")
         if bundle.get("format") != FORMAT:

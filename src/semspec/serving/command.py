@@ -96,10 +96,6 @@ def make_server(served: bundle.Served, method: str, api_key: str | None = None) 
     host, port = settings.serve.host, settings.serve.port
     if not _loopback(host) and not api_key:
         raise UserError(f"serve.host is {host}, which others can reach; give an API key (--api-key or SEMSPEC_API_KEY)")
-    if method in decoding.NEEDS_PROBES and not served.probes:
-        raise UserError(
-            f"no probe is trained, and '{method}' needs one; run `semspec run` first, or use --method target"
-        )
     sock = _bind(host, port)
     try:
         print(f"loading {settings.models.draft} and {settings.models.target}", file=sys.stderr)
@@ -117,6 +113,6 @@ def make_server(served: bundle.Served, method: str, api_key: str | None = None) 
 
 def serve(reference: str | None, root: Path, method: str, api_key: str | None, overrides: Sequence[str]) -> int:
     """Serve until a signal; returns the exit code 0."""
-    server, sock = make_server(bundle.read(reference, root, overrides), method, api_key)
+    server, sock = make_server(bundle.read(reference, root, overrides, method), method, api_key)
     asyncio.run(server.serve([sock]))
     return 0
