@@ -53,7 +53,7 @@ class TestLlamaCpp(EngineConformance):
     """The GGUF file as it is, held against the dequantised model in fp32: activations are quantised by blocks of 32."""
 
     exact = False
-    min_cosine = 0.98
+    min_cosine = 0.998  # measured: .9994 for single tokens, .9998 for steps
 
     @pytest.fixture(scope="class")
     def engine(self):
