@@ -100,7 +100,7 @@ def test_a_registered_version(project, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     client = mlflow_log.client(root, chosen)
     run = client.create_run(mlflow_log.experiment(client, root, chosen)).info.run_id
-    version = registry.register(root, chosen, run)
+    version = registry.Registry(root, chosen).register(run).version
     name = registry.model_name(chosen)
     client.set_registered_model_alias(name, "champion", version)
     for reference in (f"models:/{name}@champion", f"models:/{name}/{version}"):

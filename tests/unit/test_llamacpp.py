@@ -129,6 +129,7 @@ def test_every_method_runs_and_engines_mix(name, ours, twins):
     def answer(draft, target):
         # one engine may play both roles here, so both probes read the same layers
         probes = {"draft": ScriptedProbe(1.0, layers=[0, 2]), "target": ScriptedProbe(0.1, 1.0, 0.1, layers=[0, 2])}
+        probes |= {"semantic_last_hidden": dict(probes), "semantic_cross_domain": dict(probes)}
         return decoding.build(name, settings, draft, target, probes).answer("2+2?", seed=1)
 
     made = answer(twin if ours == "target" else llama, twin if ours == "draft" else llama)

@@ -60,7 +60,7 @@ def _mend(journal: Path) -> None:
 
 
 def _fixed(settings: Settings) -> dict[str, Any]:
-    data = settings.model_dump(mode="json", exclude={*config.ASIDE, "report"})
+    data = settings.model_dump(mode="json", exclude={*config.ASIDE - {"tune"}, "report"})
     data["tune"] = {k: v for k, v in data["tune"].items() if k not in FREE}
     return data
 
