@@ -17,7 +17,7 @@ from project import make_project
 
 from semspec import config
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 SEMSPEC = str(Path(sys.executable).parent / "semspec")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
 

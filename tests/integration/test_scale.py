@@ -17,7 +17,7 @@ from semspec.errors import UserError
 from semspec.files import read_parquet, sha256, write_json
 from semspec.semantics import sampling
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 FILES = ("samples.parquet", "draft.safetensors", "target.safetensors")
 
 
