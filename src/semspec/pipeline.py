@@ -7,6 +7,7 @@ not what a stage computes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -139,8 +140,9 @@ def is_cached(root: Path, name: str) -> bool:
     from dvc.stage.cache import RunCacheNotFoundError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)  # it would say that it restores them
-    with Repo(str(root)) as repo:
-        stage = next(s for s in repo.index.stages if getattr(s, "name", None) == name)
+    # DVC reads the paths of a remembered stage from the folder it is called in
+    with contextlib.chdir(root), Repo(".") as repo:
+        stage = repo.stage.load_one("dvc.yaml", name)
         stage.save_deps()  # look for today's inputs, not for those in dvc.lock ...
         for out in stage.outs:
             out.hash_info = type(out.hash_info)()  # ... whose outputs are not theirs
