@@ -11,7 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -58,7 +60,7 @@ def metric(server, name: str, **labels: str) -> float:
     return 0.0
 
 
-def wait_for(condition, seconds: float = 20) -> None:
+def wait_for(condition, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
@@ -324,38 +326,43 @@ def test_an_api_key_guards_all_but_health_and_page(tmp_path):
         assert httpx.get(guarded.url + "/health").status_code == httpx.get(guarded.url + "/").status_code == 200
 
 
-def start(root: Path, *args: str) -> tuple[subprocess.Popen, str]:
+@contextmanager
+def started(root: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`semspec serve` in a process of its own, and its address."""
-    command = [sys.executable, "-m", "semspec.cli", "serve", "--method", "target", *args]
     code = "import sys; from semspec.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *command[3:]]
+    command = [sys.executable, "-c", code, "serve", "--method", "target"]
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    assert line, process.stderr.read()
-    return process, re.search(r"http://[\d.]+:\d+", line)[0]
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, re.search(r"http://[\d.]+:\d+", line)[0]
+    finally:
+        process.kill()
 
 
 def test_sigterm_finishes_the_running_answer_and_rejects_the_queue(tmp_path):
     """The stream ends as it should, the waiting one gets 503, one line says so, and the exit code is 0."""
-    settings(tmp_path, "serve.max_tokens=1500", "serve.grace=120")
-    process, url = start(tmp_path)
-    body = {"model": "", "messages": HI, "seed": 0, "max_tokens": 1500}
-    body["model"] = httpx.get(url + "/v1/models").json()["data"][0]["id"]
+    settings(tmp_path, "serve.grace=250")
     replies: dict[str, httpx.Response] = {}
+    with started(tmp_path) as (process, url):
+        name = httpx.get(url + "/v1/models").json()["data"][0]["id"]
+        body = {"model": name, "messages": HI, "seed": 0, "max_tokens": 600}
 
-    def post(name: str, **more) -> None:
-        replies[name] = httpx.post(url + "/v1/chat/completions", json=body | more, timeout=200)
+        def post(key: str, **more) -> None:
+            replies[key] = httpx.post(url + "/v1/chat/completions", json=body | more, timeout=250)
 
-    threads = [threading.Thread(target=post, args=("first",), kwargs={"stream": True})]
-    threads[0].start()
-    wait_for(lambda: httpx.get(url + "/health").json()["running"] == 1)
-    threads.append(threading.Thread(target=post, args=("second",)))
-    threads[1].start()
-    wait_for(lambda: httpx.get(url + "/health").json()["waiting"] == 1)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=200)
-    for thread in threads:
-        thread.join()
+        threads = [
+            threading.Thread(target=post, args=("first",), kwargs={"stream": True}),
+            threading.Thread(target=post, args=("second",)),
+        ]
+        threads[0].start()
+        wait_for(lambda: httpx.get(url + "/health").json()["running"] == 1)
+        threads[1].start()
+        wait_for(lambda: httpx.get(url + "/health").json()["waiting"] == 1)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=250)
+        for thread in threads:
+            thread.join()
     assert process.returncode == 0, err
     assert replies["first"].text.endswith("data: [DONE]\n\n")
     assert replies["second"].status_code == 503 and replies["second"].json()["error"]["type"] == "server_error"
@@ -366,16 +373,17 @@ def test_sigterm_finishes_the_running_answer_and_rejects_the_queue(tmp_path):
 def test_the_grace_period_ends(tmp_path):
     """An answer that is not done by then ends with an error, and the server with exit code 0."""
     chosen = settings(tmp_path, "serve.max_tokens=4000", "serve.grace=0.2")
-    process, url = start(tmp_path)
-    name = httpx.get(url + "/v1/models").json()["data"][0]["id"]
-    body = {"model": name, "messages": HI, "max_tokens": chosen.serve.max_tokens, "stream": True}
-    with httpx.stream("POST", url + "/v1/chat/completions", json=body, timeout=60) as reply:
-        lines = reply.iter_lines()
-        next(lines)
-        process.send_signal(signal.SIGTERM)
-        last = [line for line in lines if line][-1]
+    with started(tmp_path) as (process, url):
+        name = httpx.get(url + "/v1/models").json()["data"][0]["id"]
+        body = {"model": name, "messages": HI, "max_tokens": chosen.serve.max_tokens, "stream": True}
+        with httpx.stream("POST", url + "/v1/chat/completions", json=body, timeout=60) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            last = [line for line in lines if line][-1]
+        out, _ = process.communicate(timeout=60)
     assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
-    assert process.wait(60) == 0 and process.stdout.read().strip() == "stopped: 0 answers finished, 1 request rejected"
+    assert process.returncode == 0 and out.strip() == "stopped: 0 answers finished, 1 request rejected"
 
 
 def test_the_document_holds_what_it_says(tmp_path):
