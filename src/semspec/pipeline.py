@@ -7,6 +7,7 @@ not what a stage computes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -138,7 +139,7 @@ def is_cached(root: Path, name: str) -> bool:
     from dvc.stage.cache import RunCacheNotFoundError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)  # it would say that it restores them
-    with Repo(str(root)) as repo:
+    with contextlib.chdir(root), Repo() as repo:  # DVC takes a stage's paths from the working folder
         stage = repo.stage.load_one("dvc.yaml", name)
         stage.save_deps()  # look for today's inputs, not for those in dvc.lock ...
         for out in stage.outs:
