@@ -21,13 +21,13 @@ from collections.abc import Callable
 
 import torch
 
-from semspec.config import Engine as EngineSettings
 from semspec.engine import load
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.int8 import quantise
 from semspec.engine.local import LocalEngine
 from semspec.engine.transformers import TransformersEngine
 from semspec.provenance import machine
+from semspec.schema import Engine as EngineSettings
 
 
 def median_ms(run: Callable[[], None], repeats: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from semspec import config, forms, preflight, scale, ui
+from semspec import config, forms, preflight, scale, schema, ui
 from semspec import pipeline as library
 from semspec.commands import StageFailed
 from semspec.errors import UserError
@@ -22,7 +22,7 @@ from prefect.cache_policies import NO_CACHE  # noqa: E402
 from pydantic import Field  # noqa: E402
 
 Request = forms.request(
-    [name for name in config.Settings.model_fields if name != "profile"],
+    [name for name in schema.Settings.model_fields if name != "profile"],
     "What to run. A field left empty keeps the value of params.yaml; one that is filled changes it there.",
     profile=(
         Literal[("current", *config.profiles())],  # type: ignore[valid-type]

@@ -7,7 +7,8 @@ Prefect must see the real type of the flow's parameter, or runs started from its
 from pathlib import Path
 from typing import Any
 
-from semspec import config, pipeline
+from semspec import config, forms, pipeline, ui
+from semspec.commands import StageFailed
 from semspec.errors import UserError
 from semspec.tuning import launch
 
@@ -17,19 +18,18 @@ pipeline.quiet(ROOT)  # before prefect is imported
 from prefect import flow, get_run_logger, task  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 from prefect.cache_policies import NO_CACHE  # noqa: E402
-from prefect.states import Failed  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
-from pydantic import BaseModel, Field  # noqa: E402
+from pydantic import Field  # noqa: E402
 
-
-class Request(BaseModel):
-    """What to search."""
-
-    name: str = Field("ui", description="Of the search; one of the same name goes on where it stopped.")
-    apply: bool = Field(False, description="Write the winner into params.yaml.")
-    overrides: list[str] = Field(
-        default=[], description="Parameters of this search that differ from params.yaml, each as tune.name=value."
-    )
+Request = forms.request(
+    ["tune"],
+    "What to search. A field left empty keeps the value of params.yaml.",
+    name=(
+        str,
+        Field("ui", title="name", description="Of the search; one of the same name goes on where it stopped."),
+    ),
+    apply=(bool, Field(False, title="apply", description="Write the winner into params.yaml.")),
+)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="{name}-{worker}", persist_result=False)
@@ -39,22 +39,13 @@ def step(name: str, search: str, live: bool, worker: int = 0) -> None:
     launch.run_step(ROOT, name, search, *more, log=get_run_logger().info, live=live)
 
 
-def served() -> bool:
-    """Was this run started from a deployment (the UI), so that nobody watches the terminal?"""
-    from prefect.runtime import deployment
-
-    return deployment.id is not None
-
-
 @flow(name="tune", persist_result=False, task_runner=ThreadPoolTaskRunner(max_workers=256))  # type: ignore[arg-type]
 def tune(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """Search, and show what was found; params.yaml changes only where that is asked for."""
     try:
         search(request)
-    except UserError as e:
-        if not served():
-            raise  # the command line says it, with exit code 2
-        return Failed(message=str(e))
+    except (UserError, StageFailed) as e:
+        return ui.failed(e)
     return None
 
 
@@ -62,14 +53,11 @@ def search(request: Request) -> None:
     """What the flow does; `UserError` for the user's mistakes."""
     from semspec.tuning.search import begin
 
-    data = config.load(ROOT).model_dump()
-    for override in request.overrides:
-        config.put(data, *config.parse_override(override))
-    settings = config.validate(data, "the search's parameters")
-    if served():
+    settings = config.overridden(ROOT, forms.changes(request), source="the search's parameters")
+    live = not ui.served()
+    if not live:
         launch.check(ROOT, request.name)
     begin(ROOT, request.name, settings)
-    live = not served()
     step("prepare", request.name, live)
     workers = [step.submit("search", request.name, live, i) for i in range(settings.tune.workers)]
     for worker in workers:
@@ -81,7 +69,3 @@ def search(request: Request) -> None:
     create_markdown_artifact(key="search", markdown=text, description=f"The search '{request.name}'")
     if live:
         print(text)
-
-
-if __name__ == "__main__":  # wait for runs that are started from the Prefect UI (docs/tuning.md)
-    tune.serve(name="ui")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiny import tiny_engine
 
-from semspec import config
+from semspec import config, schema
 
 REPO = Path(__file__).resolve().parents[1]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:\n"
@@ -22,7 +22,7 @@ def save_tiny(folder: Path, **kwargs) -> Path:
     return folder
 
 
-def make_project(root: Path, *overrides: str) -> config.Settings:
+def make_project(root: Path, *overrides: str) -> schema.Settings:
     """params.yaml in `root`, with tiny draft and target in `root`/models and everything small."""
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(REPO / "params.yaml", root / "params.yaml")

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from semspec import config
+from semspec import config, schema
 from semspec.errors import UserError
 from semspec.process import end_with_parent
 
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _overridden(args: argparse.Namespace, **more: Any) -> config.Settings:
+def _overridden(args: argparse.Namespace, **more: Any) -> schema.Settings:
     """params.yaml with the `--set` values and the given `section.name` values on top, in memory only."""
     values = {dotted: value for dotted, value in more.items() if value is not None}
     return config.overridden(".", getattr(args, "set", []), values, "the command line")
@@ -246,7 +246,7 @@ def parser() -> Parser:
 
     p = verb("solve", solve, "one answer, live, each step marked with its author, p, q and verdict")
     p.add_argument("question")
-    p.add_argument("--method", default="semantic", help=f"default: semantic; of {', '.join(get_args(config.Method))}")
+    p.add_argument("--method", default="semantic", help=f"default: semantic; of {', '.join(get_args(schema.Method))}")
     p.add_argument("--seed", type=int)
     p.add_argument("--json", action="store_true", help="one JSON object")
     settable(p)

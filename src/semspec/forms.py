@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_serializer
 from pydantic.fields import FieldInfo
 
-from semspec.config import Settings
+from semspec.schema import Settings
 
 _OVERRIDES: Any = Field(
     default=[],

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 
 from semspec import engine
-from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.models import check_name
 from semspec.problems import check_dataset
+from semspec.schema import Settings
 
 
 def check(settings: Settings) -> None:
@@ -23,7 +23,7 @@ def check(settings: Settings) -> None:
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
-        raise UserError(f"scale.runner is '{runner}', which is not installed; pip install 'semspec[{runner}]'")
+        raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
     for role in ("draft", "target"):
         own = settings.engine.of(role)
         engine.check(getattr(settings.models, role), own)

@@ -16,10 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec import config
+from semspec import schema
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 PACKAGES = (
     "semspec", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "safetensors", "math-verify",
@@ -57,7 +57,7 @@ def versions() -> dict[str, str | None]:
 
 def params_sha256(settings: Settings) -> str:
     """SHA-256 of every parameter that a stage reads (`profile` is a label; the others come after, or change none)."""
-    data = settings.model_dump(mode="json", exclude=config.ASIDE)
+    data = settings.model_dump(mode="json", exclude=schema.ASIDE)
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

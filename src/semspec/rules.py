@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from semspec.config import Decide
+    from semspec.schema import Decide
 
 SCORES = {"ratio": "p / q", "p": "p", "joint": "the joint predictor's"}
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from semspec.commands import StageFailed, semspec
-from semspec.config import Scale
 from semspec.process import cancellable
+from semspec.schema import Scale
 from semspec.ui import Progress
 
 DIVIDED = ("sample", "bench")  # the stages that take --part

@@ -18,8 +18,8 @@ from semspec.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semspec.config import Settings
     from semspec.decoding import Answer, Method, TraceStep
+    from semspec.schema import Settings
 
 STYLES = {"draft": "cyan", "target": "magenta"}
 

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from semspec.config import Settings
 from semspec.files import read_parquet, write_json, write_parquet
+from semspec.schema import Settings
 
 
 def models(settings: Settings, root: Path) -> None:

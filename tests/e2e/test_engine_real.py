@@ -7,10 +7,10 @@ import importlib.util
 import pytest
 from conformance import EngineConformance, plain_forward
 
-from semspec.config import Engine as EngineSettings
 from semspec.engine import load as load_engine
 from semspec.engine.transformers import load
 from semspec.models import ensure, gguf
+from semspec.schema import Engine as EngineSettings
 
 NAME = "smollm2-135m-instruct"
 

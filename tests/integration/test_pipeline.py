@@ -15,7 +15,7 @@ import pytest
 from fake_project import DVC_YAML, alive, make_fake, processes, ran
 from ruamel.yaml import YAML
 
-from semspec import config, pipeline, process
+from semspec import config, pipeline, process, schema
 from semspec.errors import UserError
 
 pytestmark = pytest.mark.timeout(600)
@@ -55,7 +55,7 @@ def test_every_parameter_exists_in_the_settings():
         value = names
         for part in dotted.split("."):
             value = value[part]
-    assert {p.partition(".")[0] for p in watched} == set(names) - config.ASIDE
+    assert {p.partition(".")[0] for p in watched} == set(names) - schema.ASIDE
 
 
 def test_stages_of_the_code_are_the_stages_of_the_graph():

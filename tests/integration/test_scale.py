@@ -12,9 +12,9 @@ import pytest
 from project import make_project
 
 from semspec import scale
-from semspec.config import Scale
 from semspec.errors import UserError
 from semspec.files import read_parquet, sha256, write_json
+from semspec.schema import Scale
 from semspec.semantics import sampling
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]

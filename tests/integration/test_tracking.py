@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semspec import config, files, tracking
+from semspec import config, files, schema, tracking
 from semspec.errors import UserError
 from semspec.probe.calibration import Calibration
 from semspec.probe.joint import Joint
@@ -133,7 +133,7 @@ def test_run_holds_parameters_curves_metrics_and_report(project, settings):
 
 def test_failure_is_one_warning_line(tmp_path, settings, capsys):
     """A tracking address that can't work costs one line, not the result."""
-    broken = settings.model_copy(update={"tracking": config.Tracking(uri="sqlite:////proc/no/such/mlflow.db")})
+    broken = settings.model_copy(update={"tracking": schema.Tracking(uri="sqlite:////proc/no/such/mlflow.db")})
     assert tracking.log_run(tmp_path, broken) is None
     err = capsys.readouterr().err.strip().splitlines()
     assert sum(line.startswith("warning: ") for line in err) == 1
@@ -210,7 +210,7 @@ def test_card_of_a_published_run(tmp_path):
     assert len(text) <= registry.MAX_TEXT and "\n\n\n" not in text
 
 
-def answers(project: Path, settings: config.Settings, right: str) -> registry.Outcome:
+def answers(project: Path, settings: schema.Settings, right: str) -> registry.Outcome:
     """Register what `semspec run` would, had `semantic` given these answers."""
     write_answers(project, right)
     run_id = tracking.log_run(project, settings)
@@ -220,7 +220,7 @@ def answers(project: Path, settings: config.Settings, right: str) -> registry.Ou
     return outcome
 
 
-def aliases(project: Path, settings: config.Settings) -> dict[str, str]:
+def aliases(project: Path, settings: schema.Settings) -> dict[str, str]:
     return registry.Registry(project, settings).aliases()
 
 

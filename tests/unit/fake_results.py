@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from semspec.bench.metrics import summarize
-from semspec.config import Settings
 from semspec.files import write_json, write_jsonl, write_parquet, write_safetensors
+from semspec.schema import Settings
 
 LAYERS, HIDDEN = 3, 8
 

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from semspec import config
+from semspec import config, schema
 from semspec.errors import UserError
 from semspec.files import read_json
 from semspec.semantics import crossencoder, entailment
@@ -94,7 +94,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def project(root: Path, encoder: Path, *overrides: str) -> config.Settings:
+def project(root: Path, encoder: Path, *overrides: str) -> schema.Settings:
     root.mkdir(exist_ok=True)
     (root / "params.yaml").write_bytes((config.PROFILES.parents[2] / "params.yaml").read_bytes())
     config.apply(root, None, [f"models.encoder={encoder}", "crossencoder.steps=4", *overrides])

@@ -15,7 +15,7 @@ from rich.console import Console
 from tiny import tiny_engine
 
 from semspec import decoding, rules
-from semspec.config import Decide, Settings, validate
+from semspec.config import validate
 from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import Answer, Setup, TraceStep, Transcript, registry
 from semspec.decoding.draft import Draft
@@ -30,6 +30,7 @@ from semspec.engine.base import Sampling, Step, segment
 from semspec.engine.statistics import Tokens
 from semspec.errors import UserError
 from semspec.files import write_json
+from semspec.schema import Decide, Settings
 from semspec.solve import View, solve
 
 DRAFT = ("one dog.\n\n", "two cats.\n\n", "three.\n\n", "so six")

@@ -12,7 +12,7 @@ from conformance import GREEDY, WARM, EngineConformance, cosine, plain_forward
 from fakes import ScriptedProbe
 from tiny_gguf import tiny_pair, write_gguf
 
-from semspec import config, decoding
+from semspec import config, decoding, schema
 from semspec.engine import check, load
 from semspec.engine.base import Segment, never, segment
 from semspec.errors import UserError
@@ -163,9 +163,9 @@ def test_a_gguf_file_is_a_model_by_itself(tmp_path, twins):
     assert ensure(name) == gguf(name) == path
     assert describe(name) == describe(name) | {"name": "own.gguf", "source": "file"}
     with pytest.raises(UserError, match="set it to llamacpp"):
-        check(name, config.Engine())
+        check(name, schema.Engine())
     twin.tokenizer.save_pretrained(tmp_path)  # a tokenizer beside the file is taken before the file's own
-    engine = load(name, config.Engine(kind="llamacpp", threads=1))
+    engine = load(name, schema.Engine(kind="llamacpp", threads=1))
     assert engine.eos_id == twin.eos_id and engine.vocab_id == twin.vocab_id
 
 
@@ -174,14 +174,14 @@ def test_a_file_that_is_no_gguf_is_a_users_mistake(tmp_path):
     """One line says which file, and what llama.cpp says of it."""
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
     with pytest.raises(UserError, match=r"can't be loaded by llama\.cpp"):
-        load(str(tmp_path / "bad.gguf"), config.Engine(kind="llamacpp", threads=1))
+        load(str(tmp_path / "bad.gguf"), schema.Engine(kind="llamacpp", threads=1))
 
 
 def test_without_the_library_the_line_says_what_to_install(monkeypatch):
     """Before anything is loaded."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"semspec\[llamacpp\]"):
-        check("smollm2-135m-instruct", config.Engine(kind="llamacpp"))
+        check("smollm2-135m-instruct", schema.Engine(kind="llamacpp"))
 
 
 def test_a_model_without_a_gguf_file_is_refused(monkeypatch):
@@ -189,12 +189,12 @@ def test_a_model_without_a_gguf_file_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: "there")
     for name in ("org/model", "synthetic-draft", "all-minilm-l6-v2"):
         with pytest.raises(UserError, match="has no GGUF file"):
-            check(name, config.Engine(kind="llamacpp"))
+            check(name, schema.Engine(kind="llamacpp"))
 
 
 def test_a_role_has_what_is_its_own_and_shares_the_rest():
     """`engine.draft` and `engine.target` are laid over `engine`."""
-    settings = config.Engine(weights="bf16", threads=2, draft=config.RoleEngine(kind="llamacpp", threads=1))
+    settings = schema.Engine(weights="bf16", threads=2, draft=schema.RoleEngine(kind="llamacpp", threads=1))
     draft, target = settings.of("draft"), settings.of("target")
     assert (draft.kind, draft.weights, draft.threads) == ("llamacpp", "bf16", 1)
     assert (target.kind, target.weights, target.threads) == ("transformers", "bf16", 2)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from semspec import cli, config
+from semspec import cli, config, schema
 from semspec.errors import UserError
 from semspec.preflight import check
 
 REPO = Path(__file__).resolve().parents[2]
 
 
-def changed(*overrides: str) -> config.Settings:
+def changed(*overrides: str) -> schema.Settings:
     data = config.load(REPO).model_dump()
     for override in overrides:
         config.put(data, *config.parse_override(override))

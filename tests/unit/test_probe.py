@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from semspec import files
-from semspec.config import Settings, validate
+from semspec.config import validate
 from semspec.engine.statistics import Tokens, pack, statistics, table
 from semspec.errors import UserError
 from semspec.probe import Joint, Probe, linear, network
@@ -20,6 +20,7 @@ from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.novelty import fit_novelty
 from semspec.probe.training import train_stage
 from semspec.rules import ratio
+from semspec.schema import Settings
 
 LAYERS, HIDDEN, N = 3, 40, 10
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from semspec.config import Registry
+from semspec.schema import Registry
 from semspec.tracking.promotion import judge
 
 

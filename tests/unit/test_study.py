@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from semspec import cli, config, files
+from semspec import cli, config, files, schema
 from semspec.engine.statistics import STATISTICS, Tokens, pack
 from semspec.errors import UserError
 from semspec.probe import evaluation, linear
@@ -50,7 +50,7 @@ def write_samples(root: Path, seed: int = 0) -> None:
     files.write_parquet(root / "data/labels.parquet", table[keep])
 
 
-def settings() -> config.Settings:
+def settings() -> schema.Settings:
     models = {"draft": "d", "target": "t", "encoder": "e"}
     train = {"folds": 4, "epochs": 10, "hidden_sizes": [8, 4], "ridge": 1.0}
     return config.validate({"models": models, "text": {"system": "s"}, "train": train, "sample": {"n": N}})

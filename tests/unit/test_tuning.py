@@ -16,7 +16,7 @@ import optuna
 import pytest
 from fakes import FakeEngine, blank_line
 
-from semspec import config
+from semspec import config, schema
 from semspec.decoding import Semantic, Setup
 from semspec.decoding.acceptance import Judgement
 from semspec.decoding.target import Target
@@ -126,7 +126,7 @@ def test_a_recorded_model_is_greedy_and_rolls_back_no_prompt():
     engine = recorded(pair(1))["draft"]
     engine.start(Tape(Path("none")))
     session = engine.session(engine.chat("Q?", ""))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError, match="greedy"):
         session.generate(blank_line, Sampling(temperature=0.5), 4)
     session.read([Segment("ab", tokens=engine.encode("ab"))])
     session.rollback(2)
@@ -166,7 +166,7 @@ def test_cost_adds_up_and_is_measured_once(tmp_path):
 # --- the space
 
 
-def settings(*overrides: str) -> config.Settings:
+def settings(*overrides: str) -> schema.Settings:
     data = config.load(REPO).model_dump()
     for text in overrides:
         config.put(data, *config.parse_override(text))

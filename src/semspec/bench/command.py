@@ -17,11 +17,11 @@ from filelock import FileLock, Timeout
 
 from semspec import decoding, engine
 from semspec.bench import runner
-from semspec.config import Settings
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.problems import dataset_id, load
+from semspec.schema import Settings
 
 ROLES = ("draft", "target")
 DYING_S = 10.0  # a part that is done again may find the one whose worker died still about to end

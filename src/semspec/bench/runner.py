@@ -18,15 +18,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec import config
+from semspec import schema
 from semspec.bench.metrics import summarize
 from semspec.errors import UserError
 from semspec.files import write_json, write_jsonl
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
     from semspec.decoding.base import Answer, Method
     from semspec.problems import Problem
+    from semspec.schema import Settings
 
 Progress = Callable[[int, int, dict[str, Any]], None]  # answers done, answers in all, the row just written
 Grader = Callable[[str, str], Any]
@@ -50,7 +50,7 @@ def answer_seed(seed: int, problem_id: str, repeat: int = 0) -> int:
 
 def settings_key(settings: Settings, identity: str = "") -> str:
     """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
-    data = settings.model_dump(mode="json", exclude={*config.ASIDE, "report"})
+    data = settings.model_dump(mode="json", exclude={*schema.ASIDE, "report"})
     data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
     data["identity"] = identity
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from semspec.config import Settings
 from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import (
     Answer,
@@ -32,6 +31,7 @@ from semspec.decoding.speculative_thinking import SpeculativeThinking
 from semspec.decoding.target import Target
 from semspec.engine.base import Engine
 from semspec.errors import UserError
+from semspec.schema import Settings
 
 # draft, target: Predictor; joint: JointPredictor; a method with probes of its own: such a mapping
 Probes = Mapping[str, Any]

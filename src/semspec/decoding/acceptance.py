@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semspec.config import Decide
 from semspec.decoding.base import JointPredictor, Predictor
 from semspec.engine.base import Step
 from semspec.rules import acceptance, ratio
+from semspec.schema import Decide
 
 
 class Judgement(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from semspec.config import Settings
 from semspec.engine.base import Engine, Sampling, Step, StepEnds
+from semspec.schema import Settings
 
 Author = Literal["draft", "target"]
 PHASES = ("draft", "verify", "score", "write")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from semspec.errors import UserError
 
 if TYPE_CHECKING:
-    from semspec.config import Engine as EngineSettings
     from semspec.engine.base import Engine
+    from semspec.schema import Engine as EngineSettings
 
 
 def cores() -> int:
@@ -41,7 +41,7 @@ def check(name: str, settings: EngineSettings) -> None:
     if settings.kind == "llamacpp":
         if importlib.util.find_spec("llama_cpp") is None:
             raise UserError(
-                "engine.kind is llamacpp but llama-cpp-python is not installed; run `pip install 'semspec[llamacpp]'` "
+                "engine.kind is llamacpp but llama-cpp-python is not installed; run `pip install -e '.[llamacpp]'` "
                 "(it needs cmake and a C++ compiler), or set it to transformers"
             )
         gguf(name)

@@ -14,7 +14,7 @@ from semspec.errors import UserError
 from semspec.files import read_json
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 WORDS = {
     "model_sha256": "weights with the SHA-256",

@@ -12,10 +12,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from semspec.config import Settings, Train
 from semspec.errors import UserError
 from semspec.probe import calibration, evaluation, features, linear, network
 from semspec.probe.probe import Probe, linear_arrays, mlp_arrays
+from semspec.schema import Settings, Train
 
 Predictor = Literal["linear", "mlp"]
 VALIDATION = 0.2  # share of a training part's questions that stops the network early

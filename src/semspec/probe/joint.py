@@ -22,8 +22,8 @@ from semspec.probe.calibration import Calibration
 from semspec.probe.probe import FORMAT, Probe, linear_arrays
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
     from semspec.probe.crossvalidation import Data
+    from semspec.schema import Settings
 
 ROLES = ("target", "draft")  # the order of the columns
 _AS_IS = Calibration("none", -np.inf, np.empty(0), np.empty(0))

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from semspec import files
-from semspec.config import Settings, Train
 from semspec.engine.statistics import table
 from semspec.errors import UserError
 from semspec.probe import evaluation, features
@@ -24,6 +23,7 @@ from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.joint import Joint, train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
+from semspec.schema import Settings, Train
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -22,7 +22,7 @@ from semspec.rules import in_words, ratio
 if TYPE_CHECKING:
     import pandas as pd
 
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 OUT = Path("results/report")
 ROLES = tables.ROLES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from semspec.report.tables import DASH, Table
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 NOT_RUN = "not run"
 PICTURE = "picture only"  # the paper shows it without printing the number

@@ -22,7 +22,7 @@ from semspec.semantics.normalise import normalise
 from semspec.semantics.pairs import LABELS, Pair, pairs
 
 if TYPE_CHECKING:
-    from semspec.config import CrossEncoder
+    from semspec.schema import CrossEncoder
 
 CALIBRATION = "calibration.json"
 BATCH = 24  # directed pairs

@@ -23,7 +23,7 @@ from semspec.semantics.gate import calculates, same_answer, verdict
 from semspec.semantics.normalise import normalise
 
 if TYPE_CHECKING:
-    from semspec.config import Backend, Cluster, Settings
+    from semspec.schema import Backend, Cluster, Settings
 
 
 class Entailment(Protocol):

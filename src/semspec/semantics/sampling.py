@@ -24,7 +24,7 @@ from semspec.files import read_json, read_parquet, read_safetensors, sha256, wri
 from semspec.text import Splitter
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 ROLES = ("draft", "target")
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semspec import config
+from semspec import config, schema
 from semspec.bench.command import ROLES, load_probes, read_probes
-from semspec.config import Settings
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.target import Target
 from semspec.errors import UserError
@@ -25,6 +24,7 @@ from semspec.files import read_json, sha256
 from semspec.models import ensure
 from semspec.models.store import ENCODER
 from semspec.probe import conditions
+from semspec.schema import Settings
 from semspec.tracking import mlflow_log
 from semspec.tracking.bundle import FORMAT
 from semspec.tracking.registry import model_name
@@ -83,7 +83,7 @@ def _of_bundle(base: Settings, bundle: dict[str, Any]) -> dict[str, Any]:
         name, here = bundle["models"][role]["name"], getattr(base.models, role)
         out[f"models.{role}"] = here if Path(here).name == name else name
     places = {
-        "decide": config.Decide.model_fields,
+        "decide": schema.Decide.model_fields,
         "text": ("split", "max_step_tokens", "system"),
         "bench": ("gamma", "temperature", "top_p"),
         "engine": ("weights",),

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from semspec import decoding
-from semspec.config import Settings
 from semspec.decoding import Setup, TraceStep
 from semspec.engine.base import Engine, Propose, Sampling, Session, Step, StepEnds
 from semspec.errors import UserError
+from semspec.schema import Settings
 
 Author = Literal["draft", "target"]
 Finish = Literal["stop", "length"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from semspec import config
+from semspec import schema
 from semspec.decoding import TraceStep
 from semspec.errors import UserError
 from semspec.serving.decoder import Ask, Done
@@ -85,10 +85,10 @@ class Request(Strict):
     logit_bias: dict[str, float] | None = Field(None, max_length=0, description="Must be empty.")
     user: str | None = Field(None, description="Ignored.")
     metadata: dict[str, Any] | None = Field(None, description="Ignored.")
-    method: config.Method | None = Field(None, description="Decoding method.")
-    gamma: config.Gamma | None = None
-    bias: config.Bias | None = None
-    threshold: config.Threshold = None
+    method: schema.Method | None = Field(None, description="Decoding method.")
+    gamma: schema.Gamma | None = None
+    bias: schema.Bias | None = None
+    threshold: schema.Threshold = None
 
     def _ask(self, question: str, seed: int, **more: Any) -> Ask:
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []

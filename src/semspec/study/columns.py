@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from semspec import files
-from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.probe import features, linear
 from semspec.probe.crossvalidation import make_folds
 from semspec.probe.features import Features
 from semspec.probe.linear import Loss
 from semspec.rules import ratio
+from semspec.schema import Settings
 from semspec.study.learners import LEARNERS, weighted
 
 ROLES = ("target", "draft")

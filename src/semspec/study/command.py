@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from semspec import files
-from semspec.config import Settings
 from semspec.report import figures
 from semspec.report.tables import Table as Shown
 from semspec.report.tables import number
+from semspec.schema import Settings
 from semspec.study import labels, pictures, predictors, scaling
 from semspec.study.columns import Table
 

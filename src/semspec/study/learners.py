@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from semspec.config import Train
 from semspec.probe import linear, network
 from semspec.probe.crossvalidation import fit_mlp
+from semspec.schema import Train
 
 Predict = Callable[[np.ndarray], np.ndarray]
 Learner = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Train, int], Predict]

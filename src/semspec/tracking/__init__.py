@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
     from semspec.tracking.registry import Outcome
 
 

@@ -21,7 +21,7 @@ from semspec.tracking import card, evaluation
 from semspec.tracking.mlflow_log import split_history
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 FORMAT = 1
 ROLES = ("draft", "target")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
     from semspec.tracking.evaluation import Evaluation
 
 FILE = "model_card.md"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from semspec.config import Settings
 from semspec.errors import UserError
+from semspec.schema import Settings
 from semspec.tracking import mlflow_log
 
 

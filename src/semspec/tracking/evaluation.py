@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from semspec import files
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 METHOD = "semantic"  # what a bundle is for; the other methods' results stand beside it in bundle.json
 FILE = "evaluation.json"

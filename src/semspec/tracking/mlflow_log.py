@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec import config, files, provenance
+from semspec import config, files, provenance, schema
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
     from mlflow.tracking import MlflowClient
 
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 CONTENT_TAG = "semspec.content"
 # What identifies a run: everything that a number in it comes from, small enough to hash each time.
@@ -161,7 +161,7 @@ def log(root: Path, settings: Settings) -> str:
         return str(known[0].info.run_id)
 
     origin = provenance.collect(settings)
-    parameters = config.flatten(settings.model_dump(mode="json", exclude=config.ASIDE - {"profile"}))
+    parameters = config.flatten(settings.model_dump(mode="json", exclude=schema.ASIDE - {"profile"}))
     tags = {
         CONTENT_TAG: md5,
         "semspec.profile": settings.profile,

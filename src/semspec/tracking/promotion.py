@@ -14,7 +14,7 @@ import numpy as np
 from semspec.tracking.evaluation import METHOD, Evaluation, differences
 
 if TYPE_CHECKING:
-    from semspec.config import Registry
+    from semspec.schema import Registry
 
 
 @dataclass(frozen=True)

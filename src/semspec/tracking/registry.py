@@ -25,7 +25,7 @@ from semspec.tracking import card, evaluation, mlflow_log, package, promotion
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 CHAMPION = "champion"
 CHALLENGER = "challenger"

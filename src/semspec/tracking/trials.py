@@ -13,7 +13,7 @@ from semspec.tracking import _warn
 from semspec.tracking.mlflow_log import MAX_PARAM, client, experiment, numbers
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 SEARCH_TAG, TRIAL_TAG, PARENT_TAG = "semspec.search", "semspec.trial", "mlflow.parentRunId"
 PAGE = 1000  # runs of an answer

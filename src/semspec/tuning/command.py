@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from semspec import config, files, preflight
-from semspec.config import Settings
 from semspec.errors import UserError
+from semspec.schema import Settings
 from semspec.tuning import pictures, search, trees
 from semspec.tuning.cost import Cost
 from semspec.tuning.search import Found, Searcher

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from semspec import files
-from semspec.config import Settings
 from semspec.probe import Joint, Probe
 from semspec.probe.crossvalidation import train_role
 from semspec.probe.joint import train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.probe.training import Material, read_material
+from semspec.schema import Settings
 
 LOOKS_AT = {"ratio": ("draft", "target"), "p": ("target",), "joint": ("joint",)}
 OF_NETWORK = frozenset({"hidden_sizes", "dropout", "lr", "weight_decay", "epochs", "patience", "batch_size"})

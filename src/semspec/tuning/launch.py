@@ -14,10 +14,10 @@ from typing import Any
 
 from semspec import pipeline
 from semspec.commands import StageFailed, run_command
-from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.process import cancellable
 from semspec.quiet import quiet
+from semspec.schema import Settings
 
 SAMPLED = {"models", "contexts", "sample", "cluster"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from semspec import files, stages
-from semspec.config import Settings
+from semspec.schema import Settings
 
 SAMPLES = ("contexts.parquet", "samples/samples.parquet", "samples/draft.safetensors", "samples/target.safetensors")
 SAMPLED_BY = ("seed", "models", "engine", "text", "contexts", "sample")

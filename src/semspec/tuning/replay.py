@@ -75,13 +75,13 @@ class RecordedEngine:
         return RecordedSession(self, prompt)
 
     def turn(self, text: str, begun: str = "") -> NoReturn:
-        raise NotImplementedError("a recorded model has one turn")
+        raise ValueError("a recorded model has one turn")
 
     def sample_many(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a recorded model is greedy")
+        raise ValueError("a recorded model is greedy")
 
     def read_many(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a recorded model has one text")
+        raise ValueError("a recorded model has one text")
 
 
 class RecordedSession:
@@ -123,7 +123,7 @@ class RecordedSession:
         self, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
     ) -> Step:
         if propose is not None or sampling.temperature:
-            raise NotImplementedError("a recorded model is greedy and takes no proposals")
+            raise ValueError("a recorded model is greedy and takes no proposals")
         seen = self.engine.role == "draft"
         name = key(self.engine.role, "write", self.tokens, max_tokens)
         step = self.engine.record().step(
@@ -154,7 +154,7 @@ class RecordedSession:
             self.tokens = self.tokens[:-n_tokens]
 
     def rewrite(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a recorded model takes no proposals")
+        raise ValueError("a recorded model takes no proposals")
 
     def draw(self, n_tokens: int, sampling: Sampling) -> Proposal:
-        raise NotImplementedError("a recorded model is greedy")
+        raise ValueError("a recorded model is greedy")

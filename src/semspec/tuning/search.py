@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock
 
-from semspec import config, files
+from semspec import config, files, schema
 from semspec.bench.metrics import pareto
-from semspec.config import Settings
 from semspec.errors import UserError
 from semspec.problems import Problem
+from semspec.schema import Settings
 from semspec.tuning import material, space
 from semspec.tuning.cost import Cost
 from semspec.tuning.fits import Fits, kept_by_layer
@@ -60,7 +60,7 @@ def _mend(journal: Path) -> None:
 
 
 def _fixed(settings: Settings) -> dict[str, Any]:
-    data = settings.model_dump(mode="json", exclude={*config.ASIDE - {"tune"}, "report"})
+    data = settings.model_dump(mode="json", exclude={*schema.ASIDE - {"tune"}, "report"})
     data["tune"] = {k: v for k, v in data["tune"].items() if k not in FREE}
     return data
 

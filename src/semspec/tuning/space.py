@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from semspec.config import Settings
+from semspec.schema import Settings
 from semspec.tuning.fits import Ranking
 
 WIDTHS = (32, 64, 128, 256, 512)

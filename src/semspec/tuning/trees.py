@@ -17,12 +17,12 @@ import numpy as np
 
 from semspec import decoding, engine, files
 from semspec.bench.runner import answer_seed, graded
-from semspec.config import Settings
 from semspec.decoding import Answer, Judge, Method, Semantic, Setup
 from semspec.decoding.acceptance import Judgement
 from semspec.engine.base import Engine, Step
 from semspec.errors import UserError
 from semspec.problems import Problem, load
+from semspec.schema import Settings
 from semspec.tuning.cost import ROLES, Cost, Prices, Work, measure, measured_once
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key

@@ -19,8 +19,8 @@ from semspec.rules import acceptance, ratio
 from semspec.world.truth import Shares, shares
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
     from semspec.problems import Problem
+    from semspec.schema import Settings
 
 
 class Oracle:

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from semspec import engine as engines
-from semspec.config import Settings
 from semspec.files import read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
 from semspec.problems import load
 from semspec.rules import ratio
+from semspec.schema import Settings
 from semspec.semantics.labels import COLUMNS
 from semspec.semantics.sampling import ROLES
 from semspec.world.oracle import answers, gains, weights

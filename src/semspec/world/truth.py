@@ -21,7 +21,7 @@ from semspec.semantics.sampling import prompt_of, seed_of
 from semspec.text import Splitter
 
 if TYPE_CHECKING:
-    from semspec.config import Settings
+    from semspec.schema import Settings
 
 ROWS = 256  # continuations of one batch
 
