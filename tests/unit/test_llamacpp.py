@@ -180,7 +180,7 @@ def test_a_file_that_is_no_gguf_is_a_users_mistake(tmp_path):
 def test_without_the_library_the_line_says_what_to_install(monkeypatch):
     """Before anything is loaded."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"semspec\[llamacpp\]"):
+    with pytest.raises(UserError, match=r"\.\[llamacpp\]"):
         check("smollm2-135m-instruct", schema.Engine(kind="llamacpp"))
 
 
