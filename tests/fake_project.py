@@ -24,7 +24,8 @@ if name == "bench":
     once = pathlib.Path("once")
     if seed == 6 and not once.exists(): once.touch(); raise RuntimeError("once")
 p = pathlib.Path(out); p.parent.mkdir(parents=True, exist_ok=True)
-text = '{"methods": {"semantic": {"pass_at_1": 0.5, "pass_at_1_ci": [0.1, 0.9], "n": 6, "tps": null}}}'
+text = '{"methods": {"semantic": {"pass_at_1": 0.5, "pass_at_1_ci": [0.1, 0.9], "n": 6, "tps": null}}, "seed": SEED}'
+text = text.replace("SEED", str(seed))
 p.write_text(text if out.endswith("summary.json") else f"{name} {seed}")
 """
 DVC_YAML = """

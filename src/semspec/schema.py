@@ -50,10 +50,10 @@ Weights = Literal["auto", "fp32", "bf16", "int8"]
 class RoleEngine(Strict):
     """What differs for one of the two models; null = as in `engine`."""
 
-    kind: EngineKind | None = None
-    weights: Weights | None = None
-    device: str | None = None
-    threads: int | None = Field(None, ge=0, le=512)
+    kind: EngineKind | None = Field(None, description="What runs this model.")
+    weights: Weights | None = Field(None, description="Number format of this model.")
+    device: str | None = Field(None, description="Device of this model.")
+    threads: int | None = Field(None, ge=0, le=512, description="CPU threads of this model.")
 
 
 class Engine(Strict):
@@ -128,8 +128,8 @@ class Cluster(Strict):
 class Layers(Strict):
     """Layer numbers of each model."""
 
-    draft: list[int]
-    target: list[int]
+    draft: list[int] = Field(description="Of the draft; negative numbers count from the last.")
+    target: list[int] = Field(description="Of the target; negative numbers count from the last.")
 
 
 class Train(Strict):
