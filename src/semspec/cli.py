@@ -43,6 +43,17 @@ def _part(text: str) -> tuple[int, int]:
     return int(k), int(n)
 
 
+def _share(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; write a number from 0 to 1")
+    return value
+
+
 def run(args: argparse.Namespace) -> int:
     from semspec.pipeline import run_pipeline
 
@@ -142,6 +153,16 @@ def bench(args: argparse.Namespace) -> int:
     Console().print(render_table(summary))
     print(f"results  {out / 'results.jsonl'}\nsummary  {out / 'summary.json'}")
     return 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    from semspec.planning import command
+
+    settings = _overridden(args)
+    if args.check:
+        return command.check(settings, Path("."), Path(args.check), args.json)
+    drafts = [name.strip() for name in args.drafts.split(",") if name.strip()]
+    return command.plan(settings, Path("."), drafts, args.acceptance, args.json)
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -265,6 +286,15 @@ def parser() -> Parser:
     p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
     p.add_argument("--part", type=_part, metavar="K/N", help="answer every N-th problem only; docs/scale.md")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    settable(p)
+
+    p = verb("plan", plan, "what drafting can gain at most on this machine, before a probe is trained")
+    p.add_argument("--drafts", default="", metavar="A,B", help="drafts to consider; default: models.draft")
+    p.add_argument(
+        "--acceptance", type=_share, help="share of steps kept; default: that of results/run, if there is one"
+    )
+    p.add_argument("--check", metavar="FOLDER", help="predict the latencies of this finished bench instead")
+    p.add_argument("--json", action="store_true", help="machine-readable")
     settable(p)
 
     p = verb("tune", tune, "search for better settings on validation questions; a Prefect flow with Optuna")

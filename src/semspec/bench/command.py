@@ -120,10 +120,14 @@ class Methods(Mapping[str, decoding.Method]):
         self.names, self.settings, self.probes = names, settings, probes
 
     @cached_property
+    def engines(self) -> dict[str, Engine]:
+        """{role: its model}, None left out."""
+        return {r: m for r, m in zip(ROLES, load_models(self.settings, self.names), strict=True) if m is not None}
+
+    @cached_property
     def built(self) -> dict[str, decoding.Method]:
-        s = self.settings
-        draft, target = load_models(s, self.names)
-        return {name: decoding.build(name, s, draft, target, self.probes) for name in self.names}
+        draft, target = self.engines.get("draft"), self.engines["target"]
+        return {name: decoding.build(name, self.settings, draft, target, self.probes) for name in self.names}
 
     def __getitem__(self, name: str) -> decoding.Method:
         return self.built[name]
@@ -161,9 +165,10 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys(chosen.methods))
     probes = load_probes(settings, root, names)
+    methods = Methods(names, settings, probes)
     summary = runner.run(
         settings,
-        Methods(names, settings, probes),
+        methods,
         problems,
         out,
         _bar(len(range(part[0] - 1, len(problems), part[1])) * chosen.repeats * len(names)),
@@ -176,6 +181,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
             **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
         },
         part=part,
+        passes=lambda: {role: model.passes for role, model in methods.engines.items()},
     )
     if part != runner.WHOLE:
         print(f"bench: part {part[0]} of {part[1]} is made; the same without --part puts the parts together")
