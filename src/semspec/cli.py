@@ -126,12 +126,14 @@ def solve(args: argparse.Namespace) -> int:
 
 
 def bench(args: argparse.Namespace) -> int:
-    methods = None if args.methods is None else [m.strip() for m in args.methods.split(",") if m.strip()]
+    asked = [m.strip() for m in (args.methods or "").split(",") if m.strip()]
+    plain, variants = [m for m in asked if "@" not in m], [m for m in asked if "@" in m]
     settings = _overridden(
         args,
         seed=args.seed,
         **{
-            "bench.methods": methods,
+            "bench.methods": None if args.methods is None else plain,
+            "bench.variants": None if args.methods is None else variants,
             "bench.dataset": args.dataset,
             "bench.limit": args.limit,
             "bench.repeats": args.repeats,
@@ -273,7 +275,7 @@ def parser() -> Parser:
     settable(p)
 
     p = verb("bench", bench, "compare methods on a problem set; writes results.jsonl and summary.json")
-    p.add_argument("--methods", help="comma-separated, such as target,draft,semantic")
+    p.add_argument("--methods", help="comma-separated, such as target,draft,semantic,semantic@gamma=2")
     p.add_argument(
         "--dataset",
         help="gsm_symbolic, synthetic, gsm8k, math500, aime24, amc23, gpqa_diamond, "
@@ -291,7 +293,7 @@ def parser() -> Parser:
     p = verb("plan", plan, "what drafting can gain at most on this machine, before a probe is trained")
     p.add_argument("--drafts", default="", metavar="A,B", help="drafts to consider; default: models.draft")
     p.add_argument(
-        "--acceptance", type=_share, help="share of steps kept; default: that of results/run, if there is one"
+        "--acceptance", type=_share, help="share of steps kept; default: that of the last bench here, if any"
     )
     p.add_argument("--check", metavar="FOLDER", help="predict the latencies of this finished bench instead")
     p.add_argument("--json", action="store_true", help="machine-readable")

@@ -30,14 +30,15 @@ from semspec.report.tables import DASH, Table
 from semspec.schema import Settings
 
 OUT = Path("results/plan")
+BENCHES = ("bench", "run")  # of the pipeline, of `semspec bench`
 STEP = 24.0  # tokens of a step where no bench has counted any
 WORTH = 1.1  # a bound below this is no reason to train a probe
 
 
 def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | None, as_json: bool) -> int:
     """Measure, compare every placement, print and write the plan."""
-    bench = root / "results/run/results.jsonl"
-    seen = Seen.of(files.read_jsonl(bench)) if bench.exists() else Seen()
+    benches = [path for path in (root / f"results/{name}/results.jsonl" for name in BENCHES) if path.exists()]
+    seen = Seen.of(files.read_jsonl(benches[0])) if benches else Seen()
     length, kept = seen.step, seen.kept if kept is None else kept
     drafts = list(dict.fromkeys(drafts or [settings.models.draft]))
     with _bar(len(candidates(settings, drafts))) as bar:
