@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-LIMIT = 600  # seconds until a server answers; a run may take as long as it likes
+LIMIT = 1800  # seconds until a server answers; a run may take as long as it likes
 AT_ONCE = 5
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
 
