@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from semspec import config, files
+from semspec import config, engine, files
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost
@@ -63,6 +63,8 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
     else:
         _print(tables)
         print(f"{said}\ntables, picture and figures: {OUT}")
+        if engine.faster():
+            print(engine.faster())
     return 0
 
 
