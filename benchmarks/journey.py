@@ -49,7 +49,7 @@ def until(met: Callable[[], Any], what: str, limit: float = LIMIT) -> Any:
     while not (value := met()):
         if time.monotonic() > deadline:
             sys.exit(f"{what}: not within {limit:.0f} s")
-        time.sleep(0.3)
+        time.sleep(1)
     return value
 
 
@@ -67,11 +67,18 @@ def ports(n: str) -> None:
     print(*(s.getsockname()[1] for s in taken))
 
 
+def alive(process: str) -> bool:
+    try:
+        return bool(psutil.Process(int(process)).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def answers(url: str, process: str) -> None:
     """Wait until the server answers; it must not have ended."""
 
     def met() -> bool:
-        if not psutil.pid_exists(int(process)):
+        if not alive(process):
             sys.exit(f"{url}: its server has ended")
         try:
             return bool(fetch(url))
@@ -83,7 +90,7 @@ def answers(url: str, process: str) -> None:
 
 def gone(process: str) -> None:
     """Wait until a process has ended."""
-    until(lambda: not psutil.pid_exists(int(process)), f"process {process} ends", 60)
+    until(lambda: not alive(process), f"process {process} ends", 60)
 
 
 def end(folder: str) -> None:
@@ -185,7 +192,8 @@ def client(api: str) -> tuple[Any, str]:
 def questions(results: str, n: int) -> list[dict[str, Any]]:
     """The first rows of the comparison that `semantic` answered."""
     rows = [json.loads(line) for line in Path(results).read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if row["method"] == "semantic"][:n]
+    found = [row for row in rows if row["method"] == "semantic"][:n]
+    return found if len(found) == n else sys.exit(f"{results} has only {len(found)} questions")
 
 
 def dial(api: str) -> None:
@@ -212,9 +220,7 @@ def ask(api: str, results: str, n: str) -> None:
             sys.exit(f"{row['question']}\nserved:   {said!r}\nmeasured: {row['output']!r}")
     steps = [step for reply in replies for step in reply.semspec["steps"]]
     kept = sum(step["author"] == "draft" for step in steps)
-    told = (
-        f"{len(replies)} questions, {AT_ONCE} at once, in {took:.1f} s: each answer is the comparison's, to the letter"
-    )
+    told = f"{len(replies)} questions, {AT_ONCE} at once, in {took:.1f} s: each answer is the measured one"
     print(f"{told}; {kept} of {len(steps)} steps are the draft's")
 
 
@@ -226,15 +232,16 @@ def interrupt(api: str, results: str, process: str) -> None:
     openai, model = client(api)
     message = [{"role": "user", "content": questions(results, 1)[0]["question"]}]
     babble = {"temperature": 2, "top_p": 1, "seed": 0, "max_tokens": 500}  # a long answer
-    text = ""
+    text, killed = "", False
     try:
         stream = openai.chat.completions.create(
             model=model, messages=message, stream=True, extra_body={"method": "target"}, **babble
         )
         for chunk in stream:
             text += chunk.choices[0].delta.content or ""
-            if text:
+            if text and not killed:
                 os.kill(int(process), signal.SIGKILL)
+                killed = True
     except (OpenAIError, httpx.HTTPError) as e:
         gone(process)
         print(f"kill -9 after {len(text)} characters of an answer; the client got {type(e).__name__}: {e}")

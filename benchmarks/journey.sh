@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A user's day, played for real in the small world (profile synthetic): a run started as Prefect's UI does, a search,
-# promotion, serving, a crash, a rollback, and the same results in a fresh clone. A line for each thing done and seen;
-# exit code 0 when all was as it should be, else 1 and the station that was not.
+# promotion, serving, a crash, a rollback, and the same results in a fresh clone. A line for each thing done and seen, with
+# the seconds since its station began; exit code 0 when all was as it should be, else 1 and the station that was not.
 #
 #   benchmarks/journey.sh [FOLDER]     everything happens in FOLDER (default: a temporary one, removed after success)
 #   JOURNEY_SET="contexts.questions=16 bench.limit=8" benchmarks/journey.sh      more parameters, for a shorter day
@@ -20,13 +20,13 @@ helper() { python "$repo/benchmarks/journey.py" "$@"; }
 station=start began=0
 begin() { station=$1 began=$SECONDS; }
 saw() { printf '%4d s  %-9s %s\n' "$((SECONDS - began))" "$station" "$*"; }
+attentive() { "$@" & wait $!; } # bash obeys a signal at once while it waits, and later while a command runs
 see() { # WORDS COMMAND...: what the command printed, behind the words
-  local out
-  out=$("${@:2}")
-  saw "$1$out"
+  attentive "${@:2}" >"$work/seen"
+  saw "$1$(<"$work/seen")"
 }
 wrong() { echo "$*" >&2; false; }
-quietly() { "$@" >>"$work/logs/$station.log" 2>&1 || { tail -n 20 "$work/logs/$station.log" >&2; false; }; }
+quietly() { attentive "$@" >>"$work/logs/$station.log" 2>&1 || { tail -n 20 "$work/logs/$station.log" >&2; false; }; }
 finish() {
   local code=$?
   trap - EXIT
@@ -51,7 +51,7 @@ background() { # NAME COMMAND...: its process number is in $started
 }
 serve() { # the champion, until it answers
   background serve semspec serve --model "models:/$model@champion" --port "$serve_port"
-  helper answers "$api/health" "$started" || { tail -n 5 "$work/logs/serve.log" >&2; false; }
+  attentive helper answers "$api/health" "$started" || { tail -n 5 "$work/logs/serve.log" >&2; false; }
 }
 registry() { semspec registry list --json | helper "$@"; }
 champion_is() { [ "$(registry champion)" = "$1" ] || wrong "version $1 is not the champion"; }
@@ -67,8 +67,8 @@ PREFECT_HOME=$work/prefect background prefect prefect server start --port "$pref
 prefect=$started
 background mlflow mlflow server --port "$mlflow_port" --workers 1 \
   --backend-store-uri "sqlite:///$work/mlflow.db" --artifacts-destination "$work/artifacts"
-helper answers "$PREFECT_API_URL/health" "$prefect"
-helper answers "$MLFLOW_TRACKING_URI/health" "$started"
+attentive helper answers "$PREFECT_API_URL/health" "$prefect"
+attentive helper answers "$MLFLOW_TRACKING_URI/health" "$started"
 background deploy semspec deploy --port "$reports_port"
 see "prefect server, mlflow server, and semspec deploy with the deployments " helper offered pipeline bench tune
 
@@ -138,4 +138,4 @@ git diff --exit-code dvc.lock
 saw "dvc repro --force ${stages[*]}: made anew, the same bytes, dvc.lock unchanged"
 
 station=end began=0
-saw "all stations passed"
+saw "all was as it should be"
