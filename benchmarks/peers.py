@@ -21,7 +21,7 @@ from peer import Peer
 from semspec import config, decoding, engine, problems
 from semspec.bench import runner, summarize
 from semspec.decoding import Answer, OnStep, Setup, TraceStep
-from semspec.engine import Engine
+from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, read_jsonl
 from semspec.models import gguf
