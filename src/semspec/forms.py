@@ -1,18 +1,20 @@
 """Forms for Prefect's UI, made from the settings' own models: same names, descriptions, bounds and choices.
 
-A form is an overlay: a field left empty keeps the value of params.yaml. Knows config.py and how pydantic describes a
+A form is an overlay: a field left empty keeps the value of params.yaml. Knows schema.py and how pydantic describes a
 model; knows nothing of Prefect.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any, get_args
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_serializer
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from semspec.schema import Settings
 
@@ -67,38 +69,42 @@ def _bounds(field: FieldInfo) -> str:
     return f" ({low} to {high})" if low and high else f" ({low or high}{' or more' if low else ' or less'})"
 
 
+@cache
+def _form(model: type[BaseModel]) -> type[Form]:
+    """A section of the settings as a form: the same fields, each of which may be left out."""
+    fields: dict[str, Any] = {name: _optional(name, field) for name, field in model.model_fields.items()}
+    return create_model(f"{model.__name__}Form", __base__=Form, __doc__=model.__doc__, **fields)
+
+
 def _optional(name: str, field: FieldInfo) -> tuple[Any, Any]:
-    """A settings field as a form's: the same type and bounds, or nothing."""
+    """A settings field as a form's: the same type and bounds, or nothing; a section within is a form within."""
     kind: Any = field.annotation
-    if type(None) in get_args(kind):
-        kind = next(k for k in get_args(kind) if k is not type(None))
-    if field.metadata:
+    about = field.description
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        about = about or kind.__doc__
+        kind = _form(kind)
+    elif field.metadata:
         kind = Annotated[(kind, *field.metadata)]
-    return kind | None, Field(default=None, title=name, description=(field.description or "") + _bounds(field))
-
-
-def _section(name: str, field: FieldInfo) -> tuple[Any, Any]:
-    """A section of the settings as a form within a form; a plain parameter as it is."""
-    model: Any = field.annotation
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return _optional(name, field)
-    fields: dict[str, Any] = {n: _optional(n, f) for n, f in model.model_fields.items()}
-    form = create_model(f"{model.__name__}Form", __base__=Form, __doc__=model.__doc__, **fields)
-    return form | None, Field(default=None, title=name, description=model.__doc__)
+    return kind | None, Field(default=None, title=name, description=(about or "") + _bounds(field))
 
 
 def request(sections: Sequence[str], text: str, **first: tuple[Any, Any]) -> Any:
     """The form of a flow, a `Form`: the fields `first`, then those sections of the settings, then `overrides`."""
-    chosen = {name: _section(name, Settings.model_fields[name]) for name in sections}
+    chosen = {name: _optional(name, Settings.model_fields[name]) for name in sections}
     fields: dict[str, Any] = {**first, **chosen, "overrides": (list[str], _OVERRIDES)}
     return create_model("Request", __base__=Form, __doc__=text, **fields)
 
 
+def _filled(form: Form, prefix: str = "") -> Iterator[str]:
+    """`section.name=value` of each filled field, those of forms within too."""
+    for name, value in form:
+        if isinstance(value, Form):
+            yield from _filled(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}={json.dumps(to_jsonable_python(value), ensure_ascii=False)}"
+
+
 def changes(form: Any) -> list[str]:
     """What a filled form changes, as `section.name=value`; its `overrides` come last and so win."""
-    filled: dict[str, Any] = {}
-    for name, value in form.model_dump(mode="json").items():
-        if name not in Settings.model_fields or name == "profile":
-            continue
-        filled |= {f"{name}.{n}": v for n, v in value.items()} if isinstance(value, dict) else {name: value}
-    return [*(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in filled.items()), *form.overrides]
+    ours = {name for name in type(form).model_fields if name not in Settings.model_fields or name == "profile"}
+    return [*(c for c in _filled(form) if c.partition("=")[0] not in ours), *form.overrides]

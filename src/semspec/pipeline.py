@@ -275,7 +275,12 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     print(results_table(root))
     print(f"\nreport   {REPORT}")
     print(f"results  {SUMMARY.parent / 'results.jsonl'}")
-    from semspec.tracking.mlflow_log import uri as tracking_uri
+    from semspec.tracking.mlflow_log import seen_at
 
-    print(f"runs     mlflow ui --backend-store-uri {tracking_uri(root, settings)}")
+    print(f"runs     {seen_at(root, settings)}")
+    if todo:
+        from semspec import engine
+
+        if engine.faster():
+            print(f"speed    {engine.faster()}")
     return 0

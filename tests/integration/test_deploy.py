@@ -94,8 +94,6 @@ def test_forms_have_the_settings_bounds_choices_and_descriptions(deployed):
     assert (n["type"], n["minimum"], n["maximum"]) == ("integer", 2, 10_000)
     assert n["description"] == "Samples per context and model. (2 to 10,000)" and "default" not in n
     assert schema["DecideForm"]["properties"]["rule"]["enum"] == ["ratio", "joint", "p"]
-    fields = [f for form in schema.values() for f in form["properties"].values()]
-    assert len(fields) > 60 and all(f["description"] for f in fields)
     names = list(api.deployment("bench")["parameter_openapi_schema"]["definitions"]["Request"]["properties"])
     assert names == ["name", "seed", "bench", "decide", "exact", "baselines", "scale", "overrides"]
     refused = api.submit("pipeline", seed=-1)

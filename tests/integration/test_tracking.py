@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -304,6 +305,20 @@ def test_a_registry_that_is_not_there_is_one_line(tmp_path, monkeypatch, uri, sa
         act("list", None, settings, tmp_path, False, as_json=False)
     assert "\n" not in str(caught.value) and "pw" not in str(caught.value)
     assert not (tmp_path / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("", r"mlflow ui --backend-store-uri sqlite:///.*/mlflow\.db"),
+        ("http://u:pw@127.0.0.1:5000", r"http://127\.0\.0\.1:5000"),
+    ],
+)
+def test_where_runs_are_seen(tmp_path, monkeypatch, uri, shown):
+    """A database is shown by a command; a server shows itself at its address, which is told without the password."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    settings = config.validate(MINIMAL | {"tracking": {"uri": uri}})
+    assert re.fullmatch(shown, mlflow_log.seen_at(tmp_path, settings))
 
 
 LOAD = """

@@ -14,7 +14,7 @@ from semspec.config import validate
 from semspec.engine.statistics import Tokens, pack, statistics, table
 from semspec.errors import UserError
 from semspec.probe import Joint, Probe, linear, network
-from semspec.probe.conditions import check
+from semspec.probe.conditions import check, conditions
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.novelty import fit_novelty
@@ -346,6 +346,9 @@ def test_a_probe_knows_what_it_was_trained_on(stage: Path) -> None:
     with pytest.raises(UserError, match=r"SHA-256 a+, not b+"):
         check(trained | {"model_sha256": "a" * 64}, here, stage, "target")
     assert "gsm8k" in (check(trained | {"domain": "gsm8k"}, here, stage, "target") or "")
+    files.write_json(stage / "data/models/target.json", {"name": "mine"})
+    folder = here.model_copy(update={"models": here.models.model_copy(update={"target": "/some/where/mine"})})
+    assert conditions(folder, stage, "target")["model"] == "mine"  # no path of this machine
     (stage / "data/models/target.json").unlink()
 
 

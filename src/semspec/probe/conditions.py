@@ -24,11 +24,13 @@ WORDS = {
 
 
 def conditions(settings: Settings, root: Path, role: str) -> dict[str, Any]:
-    """Model, number format, split and domain for `role`; the model's hash is None when its description is missing."""
+    """Model, number format, split and domain for `role`; the model's name, which of a folder is its last part, and its
+    hash are None when its description is missing.
+    """
     path = root / "data/models" / f"{role}.json"
     model = read_json(path) if path.exists() else {}
     return {
-        "model": getattr(settings.models, role),
+        "model": model.get("name"),
         "model_sha256": model.get("sha256") or model.get("files", {}).get("model.safetensors"),
         "weights": number_format(settings.engine.of(role)),
         "split": settings.text.split,

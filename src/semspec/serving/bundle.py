@@ -138,4 +138,5 @@ def _download(reference: str, root: Path, settings: Settings, into: str) -> Path
         return Path(mlflow.artifacts.download_artifacts(source, dst_path=into, tracking_uri=address))
     except (MlflowException, OSError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise UserError(f"{reference} can't be read from the registry at {address}: {reason}") from None
+        said = f"{reference} can't be read from the registry at {address}: {reason}"
+        raise UserError(mlflow_log.without_secrets(said)) from None

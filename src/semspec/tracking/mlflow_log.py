@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,17 @@ def uri(root: Path, settings: Settings) -> str:
     """Tracking address: the setting, else MLFLOW_TRACKING_URI, else sqlite mlflow.db in `root`."""
     chosen = settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     return chosen or f"sqlite:///{(root.resolve() / 'mlflow.db').as_posix()}"
+
+
+def without_secrets(text: str) -> str:
+    """A text as it may be shown: no user and no password in its addresses."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
+
+
+def seen_at(root: Path, settings: Settings) -> str:
+    """Where people look at the runs: a tracking server's address, or the command that shows a database."""
+    address = without_secrets(uri(root, settings))
+    return address if address.startswith("http") else f"mlflow ui --backend-store-uri {address}"
 
 
 def content(root: Path, settings: Settings) -> tuple[str, dict[str, str]]:

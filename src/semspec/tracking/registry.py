@@ -62,11 +62,6 @@ def model_name(settings: Settings) -> str:
     return "-".join(["semspec", *(re.sub(r"[^A-Za-z0-9.-]+", "-", p).strip("-") for p in parts)]).lower()
 
 
-def without_secrets(text: str) -> str:
-    """A text as it may be shown: no user and no password in its addresses."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
-
-
 @contextmanager
 def answering(uri: str) -> Iterator[None]:
     """Turn what MLflow raises into one line for people."""
@@ -77,7 +72,7 @@ def answering(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException) as e:
         why = next(iter(str(e).strip().splitlines()), type(e).__name__)[:200]
-        said = without_secrets(f"the registry at {uri} gave no answer ({why})")
+        said = mlflow_log.without_secrets(f"the registry at {uri} gave no answer ({why})")
         raise UserError(f"{said}; start it, or set tracking.uri") from None
 
 
