@@ -9,7 +9,7 @@ from conformance import EngineConformance
 from tiny import tiny_engine
 
 from semspec.engine.base import Sampling, Segment, never
-from semspec.engine.sampling import draw
+from semspec.engine.sampling import draw, score
 from semspec.errors import UserError
 
 
@@ -103,6 +103,19 @@ def test_nucleus_sampling_has_the_right_distribution():
     kept = p > 0
     chi2 = ((counts[:5][kept] - n * p[kept]) ** 2 / (n * p[kept])).sum()
     assert chi2 < 16.3  # 3 degrees of freedom
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_are_those_of_exact_arithmetic(dtype):
+    """Log-probability, entropy and the likeliest token's log-probability, against float64; no rows give no scores."""
+    logits = (torch.randn(5, 50_000, generator=torch.Generator().manual_seed(0)) * 4 + 100).to(dtype)
+    tokens = torch.tensor([0, 7, 49_999, 3, int(logits[4].argmax())])
+    logp = torch.log_softmax(logits.double(), dim=-1)
+    exact = logp.gather(1, tokens[:, None])[:, 0], -(logp.exp() * logp).sum(-1), logp.amax(-1)
+    for found, true in zip(score(logits, tokens), exact, strict=True):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), true, atol=2e-5, rtol=0)
+    assert [len(x) for x in score(logits[:0], tokens[:0])] == [0, 0, 0]
 
 
 def test_an_empty_segment_is_refused():

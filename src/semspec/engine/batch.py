@@ -162,9 +162,12 @@ def _read_packed(engine: LocalEngine, prompt: Sequence[int], parts: Sequence[Seq
     pool = engine.new_pool(segments=len(parts))
     pool.weights = (owner[None] == torch.arange(len(parts))[:, None])[None].float().to(engine.device)
     logits, passed = engine.read_apart(prompt, parts, pool)
-    guesses = torch.cat([logits, passed[:-1]])
-    guesses[lengths.cumsum(0) - lengths] = logits  # the first token of each part follows the prompt
-    scores = [x.cpu().numpy() for x in score(guesses, ids)]
+    scores = [np.empty(len(ids), dtype=np.float32) for _ in range(3)]
+    starts = lengths.cumsum(0) - lengths
+    behind = score(passed[:-1], ids[1:])
+    first = score(logits.expand(len(parts), -1), ids[starts.to(engine.device)])  # these follow the prompt
+    for out, *found in zip(scores, behind, first, strict=True):
+        out[1:], out[starts.numpy()] = (x.cpu().numpy() for x in found)
     seconds = time.perf_counter() - started
     steps, end = [], 0
     for i, part in enumerate(parts):

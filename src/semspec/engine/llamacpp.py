@@ -106,7 +106,7 @@ class LlamaCppEngine(LocalEngine):
 
             passed = (tokens[part], sequences[part], positions[part], outputs[part])
             logits.append(self.llama.decode(*passed, self.slots, take if pool else None))
-        return torch.from_numpy(np.concatenate(logits))
+        return torch.from_numpy(logits[0] if len(logits) == 1 else np.concatenate(logits))
 
     def prefix(self, prompt: Sequence[int]) -> tuple[int, torch.Tensor]:
         """Sequence and last logits `[1, vocab]` of a prompt, computed once while it is among the last `PREFIXES`."""

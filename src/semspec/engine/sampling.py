@@ -11,7 +11,7 @@ import torch
 
 from semspec.engine.base import Sampling
 
-_ROWS = 64  # rows of logits turned into probabilities at a time
+_ROWS = 64  # rows of logits turned into probabilities at a time on a GPU; a CPU's caches hold one
 
 
 def nucleus(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,10 +66,15 @@ def score(logits: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, tor
 
     Natural log, temperature 1. logits `[rows, vocab]`, tokens `[rows]` -> three fp32 `[rows]`.
     """
-    logprobs, entropies, tops = [], [], []
-    for i in range(0, len(logits), _ROWS):
-        logp = torch.log_softmax(logits[i : i + _ROWS].float(), dim=-1)
-        logprobs.append(logp.gather(1, tokens[i : i + _ROWS, None])[:, 0])
-        entropies.append(-(logp.exp() * logp).sum(dim=-1))
-        tops.append(logp.amax(dim=-1))
-    return torch.cat(logprobs), torch.cat(entropies), torch.cat(tops)
+    out = torch.empty(3, len(logits), device=logits.device)
+    at_once = 1 if logits.device.type == "cpu" else _ROWS
+    for i in range(0, len(logits), at_once):
+        rows = logits[i : i + at_once].float()
+        below = rows - rows.amax(dim=-1, keepdim=True)
+        weights = below.exp()
+        total = weights.sum(dim=-1)
+        log_total = total.log()
+        chosen = below.gather(1, tokens[i : i + at_once, None])[:, 0]
+        entropy = log_total - weights.mul_(below).sum(dim=-1) / total
+        out[:, i : i + at_once] = torch.stack([chosen - log_total, entropy, -log_total])
+    return out[0], out[1], out[2]

@@ -68,7 +68,7 @@ class CachedText(ABC):
         self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
         self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
         self._pending: int | None = None  # drawn already, not yet in the text
-        self._read: torch.Tensor | None = None  # [tokens + 1, vocab]: before, and after each token of, the last read
+        self._read: list[torch.Tensor] | None = None  # [vocab] each: before, and after each token of, the last read
         self._prompt_length = len(prompt)
         self._feed(list(prompt), None)
         self._mark()
@@ -117,7 +117,7 @@ class CachedText(ABC):
     ) -> Step:
         if self._read is None or not 0 < n_tokens < len(self._read):
             raise ValueError(f"the last pass read no {n_tokens} tokens that could be rewritten")
-        ahead = Ahead(list(self._read[-n_tokens - 1 :]), Proposal(self.tokens[-n_tokens:]))
+        ahead = Ahead(self._read[-n_tokens - 1 :], Proposal(self.tokens[-n_tokens:]))
         self._pending = None
         length = len(self.tokens) - n_tokens
         self._marks = {k: v for k, v in self._marks.items() if k <= length}
@@ -223,8 +223,11 @@ class CachedText(ABC):
         logits = self._feed(tokens, pool, keep=len(tokens))
         for end in ends:
             self._marks[start + int(end)] = logits[end - 1].clone()
-        self._read = torch.cat([before[None], logits])
-        scores = [x.cpu().numpy() for x in score(self._read[:-1], torch.tensor(tokens, device=engine.device))]
+        self._read = [before, *logits]
+        ids = torch.tensor(tokens, device=engine.device)
+        # apart, since joining them would copy all the logits
+        first, rest = score(before[None], ids[:1]), score(logits[:-1], ids[1:])
+        scores = [torch.cat(part).cpu().numpy() for part in zip(first, rest, strict=True)]
         seconds = time.perf_counter() - started
         steps = []
         for i, (end, part, segment) in enumerate(zip(ends, parts, segments, strict=True)):
