@@ -1,8 +1,8 @@
-"""SGLang on a CPU, without its compiled kernels: slow, and right. For tests; docker/sglang/cpu.sh prepares what it needs.
+"""SGLang on a CPU without its compiled kernels: slow, and right. For tests; docker/sglang/cpu.sh prepares all it needs.
 
-SGLang imports kernels that are built for CUDA, and operators of torchvision that a CPU build of PyTorch can't load. None
-of them is used with the options below, so each has a stand-in that can be imported. SGLang's processes each import this
-module again, so the stand-ins are there in all of them.
+SGLang imports kernels that are built for CUDA, and operators of torchvision that PyTorch's CPU build can't load. None
+of them is used with the options below, so each has a stand-in that can be imported. SGLang's processes each import
+this module again, so the stand-ins are there in all of them.
 
     python docker/sglang/cpu.py --model-path FOLDER --port 30000 [any other option of SGLang's]
 """
@@ -20,18 +20,18 @@ OPTIONS = [
     *("--attention-backend", "torch_native"),
     *("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"),
     "--disable-overlap-schedule",
+    "--sleep-on-idle",
     *("--grammar-backend", "none"),
     *("--mem-fraction-static", "0.3", "--max-total-tokens", "8192", "--max-running-requests", "16"),
 ]
 
 
 class StandIn(ModuleType):
-    """A module, and every module below it, with whatever is imported from it; calling that is an error."""
-
-    __path__: list[str] = []
+    """A module with whatever is imported from it; calling that is an error. There is no module below it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        self.__path__: list[str] = []
         self.__spec__ = ModuleSpec(name, None, is_package=True)
 
     def __getattr__(self, name: str) -> Any:
@@ -48,8 +48,7 @@ def prepare() -> None:
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
     import torch
 
-    for name in ("sgl_kernel",):
-        sys.modules[name] = StandIn(name)
+    sys.modules["sgl_kernel"] = StandIn("sgl_kernel")
     for operator in ("nms", "qnms"):
         torch.library.define(f"torchvision::{operator}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
 

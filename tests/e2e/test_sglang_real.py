@@ -1,9 +1,9 @@
 """The SGLang engine on a real server: the conformance suite, held against the Hugging Face model of the same weights.
 
-    SEMSPEC_SGLANG_URL     the server's address; http://127.0.0.1:30000 if not set
-    SEMSPEC_SGLANG_MODEL   what it runs; smollm2-135m-instruct if not set, as docker/sglang/cpu.sh does
-    SEMSPEC_SGLANG_DEVICE  where the Hugging Face model runs; cpu if not set
-    SEMSPEC_SGLANG_WEIGHTS its number format, which should be the server's; bf16 if not set
+SEMSPEC_SGLANG_URL     the server's address; http://127.0.0.1:30000 if not set
+SEMSPEC_SGLANG_MODEL   what it runs; smollm2-135m-instruct if not set, as docker/sglang/cpu.sh does
+SEMSPEC_SGLANG_DEVICE  where the Hugging Face model runs; cpu if not set
+SEMSPEC_SGLANG_WEIGHTS its number format, which should be the server's; bf16 if not set
 """
 
 from __future__ import annotations

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
+import torch
 from conformance import GREEDY, EngineConformance, plain_forward
+from fakes import blank_line
 from sglang_fake import serve
 from tiny import tiny_engine
 
-from semspec.engine import server
+from semspec import schema
+from semspec.engine import check, number_format, server
+from semspec.engine import load as load_engine
+from semspec.engine.base import Sampling, Segment, never
+from semspec.engine.sglang import SglangEngine
 from semspec.engine.sglang import load as load_sglang
+from semspec.errors import UserError
+from semspec.sglang_server.pooling import Pooling
+from semspec.sglang_server.protocol import Wish, request_id, unpack, wish_of
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +142,7 @@ def test_a_server_that_is_not_there_is_a_users_mistake(folder):
 
 def test_what_the_server_refuses_comes_out_in_one_line(sglang):
     """Its own message, line breaks taken out; and a text that it cuts short is no step."""
-    engine, fake = sglang
+    engine, _ = sglang
     session = engine.session(engine.encode("x" * 395))
     with pytest.raises(UserError, match=r"ended a text .* after 5 of 20 tokens.*--context-length"):
         session.generate(never, GREEDY, 20)

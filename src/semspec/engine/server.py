@@ -10,6 +10,7 @@ import base64
 import json
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,10 +165,8 @@ class Server:
                 self._abort(name)
 
     def _abort(self, name: str) -> None:
-        try:
+        with suppress(httpx.HTTPError):  # it has ended with its server
             self._http.post("/abort_request", json={"rid": name})
-        except httpx.HTTPError:
-            pass  # it has ended with its server
 
     def _answer(self, response: httpx.Response) -> Any:
         try:

@@ -1,6 +1,7 @@
 """How a request says which hidden states it wants, and how they come back. Standard library only: both sides use it.
 
-SGLang hands a model nothing of a request but its tokens and its id, so the id carries the wish. Knows nothing of models.
+SGLang hands a model nothing of a request but its tokens and its id, so the id carries the wish. Knows nothing of
+models.
 """
 
 from __future__ import annotations
