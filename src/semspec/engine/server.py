@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -126,7 +126,7 @@ class Server:
 
     def write(
         self, text: Sequence[int], sampling: Sampling, max_tokens: int, seed: int, eos: Sequence[int]
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """The tokens that follow, as they come; closing the iterator ends the request."""
         name, seen, done = uuid.uuid4().hex, 0, False
         drawn: dict[str, Any] = {"temperature": 0}

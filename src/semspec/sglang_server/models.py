@@ -20,13 +20,12 @@ def pooled(base: type) -> type:
     """`base`, a class of causal language models, with hidden states for the requests that ask for them."""
 
     class Pooled(base):  # type: ignore[misc]
-        @wraps(base.__init__)
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.pooling = Pooling(list(self.model.layers), self.model.norm)
             _publish(self.pooling)
 
-        @wraps(base.forward)  # type: ignore[attr-defined]
+        @wraps(base.forward)  # type: ignore[attr-defined]  # SGLang looks at its parameters
         def forward(self, input_ids: Any, positions: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
             batch = forward_batch
             if not batch.forward_mode.is_extend() or batch.rids is None:

@@ -111,4 +111,4 @@ class Pooling:
     def take(self, name: str) -> dict[str, Any] | None:
         """The answer to a request that is finished, once; None where it asked for nothing."""
         sums = self._requests.pop(name, None)
-        return sums and sums.packed()
+        return sums.packed() if sums else None
