@@ -117,14 +117,16 @@ def test_sampling_says_what_it_may(sglang):
     assert said == {"temperature": 0, "max_new_tokens": 3, "stop_token_ids": sorted(engine.eos_ids)}
 
 
-def test_entropies_are_near_the_true_ones(sglang, twin):
-    """64 tokens of a distribution, and the rest spread evenly: too much by a little, never too little."""
-    engine, _ = sglang
-    prompt, text = engine.encode("Question:"), engine.encode("It is four, since 2+2=4.")
-    step = engine.session(prompt).read([Segment("", tokens=text)])[0]
-    logp = torch.log_softmax(plain_forward(twin, [*prompt, *text])[1][len(prompt) - 1 : -1], dim=-1)
-    true = -(logp.exp() * logp).sum(-1).numpy()
-    assert (step.scores.entropy >= true - 1e-4).all() and np.abs(step.scores.entropy - true).max() < 0.3
+@pytest.mark.parametrize(("fall", "off"), [(1.2, 0.2), (1.5, 1e-4), (2.0, 0.1)])
+@pytest.mark.parametrize("known", [64, 5000])
+def test_entropies_are_estimated_from_the_likeliest_tokens(fall, off, known):
+    """Exact where all is known or falls off as assumed; near where it falls off somewhat differently."""
+    logp = np.log(np.arange(1, 5001) ** -fall)
+    logp -= np.log(np.exp(logp).sum())
+    rows = np.tile(logp[:known].astype(np.float32), (2, 1))
+    given, entropy, top = server.Reading(np.zeros((2, known)), rows, rows[:1, 3], np.empty(0)).scores(5000)
+    assert (given[0], top[0]) == (rows[0, 3], rows[0, 0])
+    assert entropy[0] == pytest.approx(-(np.exp(logp) * logp).sum(), abs=off if known < 5000 else 1e-4)
 
 
 def test_no_layers_is_an_answer_too(sglang):
