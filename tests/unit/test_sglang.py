@@ -85,7 +85,7 @@ class TestAsItIsRun(EngineConformance):
         return plain_forward(self.twin, tokens)
 
 
-def test_a_step_is_streamed_ended_where_it_ends_and_read_once(sglang):
+def test_a_step_is_streamed_ended_where_it_ends_and_read_when_it_is_looked_at(sglang):
     """The stream is aborted behind the step, the token drawn behind it starts the next one, and one pass reads it."""
     engine, fake = sglang
     session = engine.session(engine.encode("Question: 2+2?"))
@@ -94,11 +94,13 @@ def test_a_step_is_streamed_ended_where_it_ends_and_read_once(sglang):
     fake.asked.clear()
     fake.aborted.clear()
     first = session.generate(lambda text, up: len(text) >= 4, GREEDY, 12)
-    assert first.stop == "step" and [b.get("stream", False) for b in fake.asked] == [True, False]
+    before = len(session.tokens) - len(first.tokens)
+    assert first.stop == "step" and [b.get("stream", False) for b in fake.asked] == [True]
     assert fake.aborted == [fake.asked[0]["rid"]]
-    assert fake.asked[1]["logprob_start_len"] == [len(session.tokens) - len(first.tokens) - 1]
     second = session.generate(never, GREEDY, 12 - len(first.tokens))
-    assert fake.asked[2]["input_ids"] == [*session.tokens[: -len(second.tokens)], second.tokens[0]]
+    assert fake.asked[1]["input_ids"] == [*session.tokens[: -len(second.tokens)], second.tokens[0]]
+    assert first.scores.logprob.max() < 0 and first.pooled.shape == (3, 64)
+    assert [b["logprob_start_len"] for b in fake.asked[2:]] == [[before - 1]]
     assert first.tokens + second.tokens == whole and len(fake.aborted) == 1
     assert (second.stop, second.passes) == ("length", len(second.tokens))
 

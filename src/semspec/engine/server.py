@@ -164,8 +164,9 @@ class Server:
                         done = True
                     elif data:
                         found = json.loads(data)
-                        if "error" in found:
-                            raise self._refused(found)
+                        ended = found.get("meta_info", {}).get("finish_reason") or {}
+                        if "error" in found or ended.get("type") == "abort":
+                            raise self._refused(found if "error" in found else ended)
                         yield from found["output_ids"][seen:]
                         seen = len(found["output_ids"])
         except httpx.HTTPError as e:

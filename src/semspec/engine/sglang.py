@@ -1,10 +1,11 @@
 """The SGLang engine: a model that another process runs, on GPUs, and that is spoken to over HTTP.
 
 A text is sent whole each time; the server has its beginning in its prefix cache, so going back costs nothing and is
-only remembered here. Steps are written by the server's own sampler as a stream, which is ended where the step ends,
-and then read in one pass, which gives their states and scores; an extra pass a step buys that decoding runs at the
-server's full speed. Exact verification asks for distributions and draws here, as every engine does: the 64 likeliest
-tokens that come over the wire are all that `Sampling` looks at.
+only remembered here. Steps are written by the server's own sampler as a stream, which is ended where the step ends.
+Whoever looks at a step's states or scores has it read, in one pass, as if another model had written it; so decoding
+runs at the server's full speed, and a method that looks at nothing pays nothing. Exact verification asks for
+distributions and draws here, as every engine does: the 64 likeliest tokens that come over the wire are all that
+`Sampling` looks at.
 
 What the server can't give: sampling with our own random numbers (its own are repeatable on a GPU alone, with
 --enable-deterministic-inference), and the tail of a distribution, so entropies are estimates.
@@ -13,7 +14,7 @@ What the server can't give: sampling with our own random numbers (its own are re
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import accumulate, pairwise
@@ -42,6 +43,21 @@ class Written(NamedTuple):
     upcoming: int | None = None
 
 
+class WrittenStep(Step):
+    """A step whose `scores` and `pooled` are computed when they are first looked at."""
+
+    def __init__(self, made: Written, seconds: float, read: Callable[[], Step]) -> None:
+        self.tokens, self.text, self.stop = made.tokens, made.text, made.stop
+        self.seconds, self.passes, self._read = seconds, len(made.tokens), read
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("scores", "pooled"):
+            raise AttributeError(name)
+        found = self._read()
+        self.scores, self.pooled = found.scores, found.pooled
+        return getattr(found, name)
+
+
 class SglangText(CachedText):
     """A text whose cache is the server's prefix cache. The exact methods are those of every engine."""
 
@@ -64,18 +80,21 @@ class SglangText(CachedText):
         if propose:
             return super().generate(step_ends, sampling, max_tokens, propose)
         started = time.perf_counter()
-        seed = _mix(sampling.seed, len(self.tokens))
-        made = self.engine.write(self.tokens, self._pending, step_ends, sampling, max_tokens, seed)
-        (step,) = self._take([made.tokens])
+        before = list(self.tokens)
+        seed = _mix(sampling.seed, len(before))
+        made = self.engine.write(before, self._pending, step_ends, sampling, max_tokens, seed)
+        self._append(made.tokens)
         self._pending = made.upcoming
-        step.text, step.stop, step.passes = made.text, made.stop, len(made.tokens)
-        step.seconds = time.perf_counter() - started
-        return step
+        seconds = time.perf_counter() - started
+        return WrittenStep(made, seconds, lambda: self.engine.read(before, [made.tokens])[0][0])
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         started = time.perf_counter()
         engine, anchor = self.engine, self.tokens[-4:]
-        steps = self._take([engine.segment_tokens(s) for s in segments])
+        parts = [engine.segment_tokens(s) for s in segments]
+        steps, found = engine.read(self.tokens, parts)
+        self._append([t for part in parts for t in part])
+        self._last_read = list(self.tokens), found
         seconds = time.perf_counter() - started
         total = sum(len(s.tokens) for s in steps)
         for step, segment in zip(steps, segments, strict=True):
@@ -83,13 +102,10 @@ class SglangText(CachedText):
             step.seconds = seconds * len(step.tokens) / total
         return steps
 
-    def _take(self, parts: list[list[int]]) -> list[Step]:
-        """Append the parts, read in one pass."""
-        steps, found = self.engine.read(self.tokens, parts)
-        self.tokens += [t for part in parts for t in part]
+    def _append(self, tokens: Sequence[int]) -> None:
+        """The server has these behind the text, or will have when it needs them."""
+        self.tokens += tokens
         self._logits, self._pending, self._read = None, None, None
-        self._last_read = list(self.tokens), found
-        return steps
 
     def rewrite(
         self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
