@@ -56,6 +56,33 @@ class TestSglang(EngineConformance):
             pytest.skip("the server was started without --enable-deterministic-inference, which a CPU does not have")
         super().test_a_sample_depends_on_its_seed_alone(engine)
 
+    def assert_greedy(self, engine, prompt, tokens):
+        """Each token is the likeliest, or within rounding of it: a bf16 logit above 16 moves in steps of 1/8."""
+        scores = engine.session(prompt).read([Segment("", tokens=tokens)])[0].scores
+        assert (scores.top - scores.logprob).max() <= 0.25
+
+    def test_step_by_step_equals_one_go(self, engine):
+        """Both are greedy; the same text is too much to ask where passes of other sizes round otherwise."""
+        prompt = self.prompt(engine, 1)
+        session, tokens = engine.session(prompt), []
+        while len(tokens) < 24:
+            step = session.generate(lambda text, up: len(text) % 3 == 0, GREEDY, 24 - len(tokens))
+            tokens += step.tokens
+            if step.eos:
+                break
+        self.assert_greedy(engine, prompt, tokens)
+        self.assert_greedy(engine, prompt, engine.session(prompt).generate(never, GREEDY, 24).tokens)
+
+    def test_rollback_then_generate_equals_generate_afresh(self, engine):
+        """Greedy decoding after a rolled-back read goes on as if nothing had been read."""
+        prompt = self.prompt(engine)
+        session = engine.session(prompt)
+        session.read([Segment("junk junk")])
+        session.rollback(len(session.tokens) - len(prompt))
+        step = session.generate(never, GREEDY, 8)
+        self.assert_greedy(engine, prompt, step.tokens)
+        self.assert_matches(engine, prompt, step)
+
     def test_scores_are_those_of_the_other_engine(self, engine):
         """Log-probabilities and likeliest ones within bf16's rounding; entropies are estimates."""
         prompt = engine.encode(PROMPTS[1])
