@@ -43,8 +43,10 @@ class Models(Strict):
     trust_remote_code: bool = Field(False, description="Run code shipped with a hub model. Off unless you trust it.")
 
 
-EngineKind = Literal["transformers", "llamacpp"]
+EngineKind = Literal["transformers", "llamacpp", "sglang"]
 Weights = Literal["auto", "fp32", "bf16", "int8"]
+Url = Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]
+SGLANG = {"target": "http://127.0.0.1:30000", "draft": "http://127.0.0.1:30001"}  # as docker/compose.yaml has them
 
 
 class RoleEngine(Strict):
@@ -54,22 +56,29 @@ class RoleEngine(Strict):
     weights: Weights | None = Field(None, description="Number format of this model.")
     device: str | None = Field(None, description="Device of this model.")
     threads: int | None = Field(None, ge=0, le=512, description="CPU threads of this model.")
+    url: Url | None = Field(None, description="Address of this model's SGLang server.")
 
 
 class Engine(Strict):
     """How the models are run."""
 
-    kind: EngineKind = Field("transformers", description="llamacpp = the GGUF file as it is, on the CPU.")
+    kind: EngineKind = Field(
+        "transformers",
+        description="llamacpp = the GGUF file as it is, on the CPU; sglang = a server that runs the model.",
+    )
     weights: Weights = Field("auto", description="auto = int8 on a CPU, bf16 on a GPU. Of `transformers` only.")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ... Of `transformers` only.")
     threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 = every core.")
     batch_rows: int = Field(48, ge=1, le=4096, description="Rows of one packed sampling batch.")
+    url: Url | None = Field(
+        None, description="Address of the SGLang server; null = port 30000 here for the target, 30001 for the draft."
+    )
     draft: RoleEngine = Field(RoleEngine(), description="What differs for the draft.")
     target: RoleEngine = Field(RoleEngine(), description="What differs for the target.")
 
     def of(self, role: str) -> Engine:
         """The settings of the `draft` or the `target`, nothing of them left to a role."""
-        shared = self.model_dump(exclude={"draft", "target"})
+        shared = {"url": SGLANG[role]} | self.model_dump(exclude={"draft", "target"}, exclude_none=True)
         return Engine(**shared | getattr(self, role).model_dump(exclude_none=True))
 
 

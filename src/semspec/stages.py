@@ -27,8 +27,9 @@ def models(settings: Settings, root: Path) -> None:
         ensure_pair(settings.engine.threads)
     for role in ("encoder", "draft", "target"):
         name = getattr(settings.models, role)
-        ensure(name, settings.models.trust_remote_code)
-        write_json(root / f"data/models/{role}.json", describe(name))
+        weights = role == "encoder" or settings.engine.of(role).kind != "sglang"  # its server has its own
+        ensure(name, settings.models.trust_remote_code, weights=weights)
+        write_json(root / f"data/models/{role}.json", describe(name, weights))
 
 
 def entailment(settings: Settings, root: Path) -> None:

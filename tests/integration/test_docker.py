@@ -93,14 +93,33 @@ def test_images_are_pinned_and_not_root(path):
     assert instructions(path, "USER")[-1].split(":")[0] not in ("0", "root")
 
 
-def test_the_image_gets_what_it_copies_and_the_user_owns_the_volumes():
-    """Every COPY source is here and let through by .dockerignore; every volume has a folder of the user's."""
-    path = REPO / "docker/cpu/Dockerfile"
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda p: p.parent.name)
+def test_an_image_gets_what_it_copies(path):
+    """Every COPY source is here and let through by .dockerignore."""
     passed = [line[1:] for line in (REPO / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for words in map(shlex.split, instructions(path, "COPY")):
         for source in [w for w in words if not w.startswith("--")][:-1]:
             assert (REPO / source).exists()
-            assert any(p == source or p.startswith(f"{source}/") for p in passed), source
+            assert any(f"{p}/".startswith(f"{source}/") or f"{source}/".startswith(f"{p}/") for p in passed), source
+
+
+def test_sglang_has_the_package_that_it_is_told_to_import_and_the_addresses_that_are_looked_at():
+    """The copied modules import nothing else of ours, and the published ports are the engine's defaults."""
+    from semspec.schema import SGLANG
+
+    path = REPO / "docker/sglang/Dockerfile"
+    package = re.search(r"SGLANG_EXTERNAL_MODEL_PACKAGE=(\S+)", path.read_text(encoding="utf-8")).group(1)
+    copied = [w for words in map(shlex.split, instructions(path, "COPY")) for w in words[:-1]]
+    assert {f"src/{package.replace('.', '/')}", "src/semspec/__init__.py"} == set(copied)
+    for role in ("target", "draft"):
+        service = SERVICES[f"sglang-{role}"]
+        assert f"http://{service['ports'][0].rpartition(':')[0]}" == SGLANG[role]
+        assert "--cuda-graph-backend-prefill disabled" in service["command"], "a pass in a graph shows no states"
+
+
+def test_the_user_of_the_image_owns_the_volumes():
+    """Every volume has a folder of the user's."""
+    path = REPO / "docker/cpu/Dockerfile"
     folders = next(run for run in instructions(path, "RUN") if "install -d" in run).split()
     for name in ("prefect", "mlflow", "worker", "server"):
         assert {v.split(":")[1] for v in SERVICES[name]["volumes"]} <= set(folders)

@@ -30,8 +30,10 @@ def resolve(weights: str, device: str) -> tuple[str, str]:
 
 
 def number_format(settings: EngineSettings) -> str:
-    """fp32, bf16 or int8; `gguf` where llama.cpp runs the file's own format."""
-    return "gguf" if settings.kind == "llamacpp" else resolve(settings.weights, settings.device)[0]
+    """fp32, bf16 or int8; `gguf` where llama.cpp runs the file's own format, `sglang` where a server has its own."""
+    if settings.kind == "transformers":
+        return resolve(settings.weights, settings.device)[0]
+    return "gguf" if settings.kind == "llamacpp" else "sglang"
 
 
 def faster() -> str:
@@ -53,7 +55,7 @@ def check(name: str, settings: EngineSettings) -> None:
             )
         gguf(name)
     elif name.endswith(".gguf"):
-        raise UserError(f"'{name}' is a GGUF file, which engine.kind transformers does not load; set it to llamacpp")
+        raise UserError(f"'{name}' is a GGUF file, which engine.kind {settings.kind} does not load; set it to llamacpp")
 
 
 def load(name: str, settings: EngineSettings, trust_remote_code: bool = False) -> Engine:
@@ -64,11 +66,16 @@ def load(name: str, settings: EngineSettings, trust_remote_code: bool = False) -
     from semspec.models import ensure, gguf
 
     check(name, settings)
-    found = ensure(name, trust_remote_code)
+    found = ensure(name, trust_remote_code, weights=settings.kind != "sglang")
     if settings.kind == "llamacpp":
         from semspec.engine.llamacpp import load as load_llamacpp
 
         return load_llamacpp(gguf(name), found if found.is_dir() else found.parent, name, settings.threads)
+    if settings.kind == "sglang":
+        from semspec.engine.sglang import load as load_sglang
+
+        assert settings.url, "of one role"
+        return load_sglang(found, name, settings.url, trust_remote_code)
     from semspec.engine.transformers import load as load_transformers
 
     return load_transformers(found, name, settings.weights, settings.device, settings.threads, trust_remote_code)

@@ -1,8 +1,8 @@
-"""What the engines of this process have in common: a tokenizer, the layers that are pooled, sessions and batches.
+"""What engines have in common: a tokenizer and the layers that are pooled; those of this process, sessions and batches.
 
 Text and tokens are a Hugging Face tokenizer's, whatever runs the model, so the same model has the same token ids, the
-same prompt and the same ends on every engine. A subclass adds the passes: `session`, `rows` and `read_apart`. Knows
-nothing of how a pass is computed.
+same prompt and the same ends on every engine. A subclass of `LocalEngine` adds the passes: `session`, `rows` and
+`read_apart`. Knows nothing of how a pass is computed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ class Rows(Protocol):
         """Go on with these rows alone."""
 
 
-class LocalEngine(ABC):
-    """See `engine.base.Engine`. `eos`: the ids that end a text beside the tokenizer's own."""
-
-    max_rows: int  # of one pass of `rows` or `read_apart`
+class TextEngine:
+    """What an engine says without running its model. `eos`: the ids that end a text beside the tokenizer's own."""
 
     def __init__(
         self, tokenizer: Any, name: str, eos: Iterable[int], n_layers: int, hidden_size: int, device: torch.device
@@ -125,7 +123,11 @@ class LocalEngine(ABC):
     def new_pool(self, rows: int = 1, segments: int = 1) -> Pool:
         return Pool(len(self.slots), rows, segments, self.hidden_size, self.device)
 
-    # --- running
+
+class LocalEngine(TextEngine, ABC):
+    """See `engine.base.Engine`; the model is in this process."""
+
+    max_rows: int  # of one pass of `rows` or `read_apart`
 
     @abstractmethod
     def session(self, prompt: Sequence[int]) -> Session: ...

@@ -21,7 +21,7 @@ from semspec.engine.sampling import draw, nucleus, pick, score, verify
 from semspec.engine.statistics import NOTHING
 
 if TYPE_CHECKING:
-    from semspec.engine.local import LocalEngine
+    from semspec.engine.local import TextEngine
     from semspec.engine.pool import Pool
 
 
@@ -59,7 +59,7 @@ class Ahead:
 class CachedText(ABC):
     """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
 
-    def __init__(self, engine: LocalEngine, prompt: Sequence[int]) -> None:
+    def __init__(self, engine: TextEngine, prompt: Sequence[int]) -> None:
         if not prompt:
             raise ValueError("a session needs a prompt of at least one token")
         self.engine = engine

@@ -29,10 +29,10 @@ _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "LICENSE
 _HUB_NEVER = ["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "consolidated*", "original/*", "onnx/*"]
 
 
-def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) -> Path:
+def ensure(name: str, trust_remote_code: bool = False, progress: bool = True, weights: bool = True) -> Path:
     """The folder of model `name`: config.json, *.safetensors and the tokenizer. Fetches what is missing.
 
-    For a local GGUF file: that file.
+    For a local GGUF file: that file. weights=False, where a server has them: a hub model comes without its weights.
 
     A catalogue model that is already there is checked by file sizes only (`verify` reads every byte).
     `trust_remote_code` also fetches the Python files of a hub model. Raises `UserError`.
@@ -50,9 +50,9 @@ def ensure(name: str, trust_remote_code: bool = False, progress: bool = True) ->
     if name.endswith(GGUF):
         return gguf(name)
     if local.is_dir():
-        return _loadable(local)
+        return _loadable(local, weights)
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
-        return _loadable(_snapshot(name, trust_remote_code))
+        return _loadable(_snapshot(name, trust_remote_code, weights), weights)
     raise _unknown(name)
 
 
@@ -98,11 +98,11 @@ def verify(name: str) -> None:
         raise UserError(f"{wrong} of {name} has wrong bytes; run `semspec models pull {name}` again")
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe(name: str, weights: bool = True) -> dict[str, Any]:
     """What exactly `name` is: {"name", "source", "sha256" or "revision", "files": {file: sha256}}.
 
     No path of this machine is in it, so the same model gives the same bytes anywhere. Fetches nothing: call
-    `ensure` first.
+    `ensure` first, with the same `weights`.
     """
     if name in CATALOGUE:
         manifest = _manifest(name)
@@ -121,7 +121,7 @@ def describe(name: str) -> dict[str, Any]:
     if folder.is_dir():
         folder = folder.resolve()
         return {"name": folder.name, "source": "folder", "files": _hashes(folder)}
-    record = _record(name)
+    record = _record(name, weights)
     if record is None:
         raise _unknown(name)
     return {"name": name, "source": "hub", "revision": record["revision"], "files": record["files"]}
@@ -227,33 +227,33 @@ def _hashes(folder: Path) -> dict[str, str]:
 # -- folders and the hub
 
 
-def _loadable(folder: Path) -> Path:
+def _loadable(folder: Path, weights: bool = True) -> Path:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no config.json, so it is not a model folder; name one that transformers wrote")
-    if not any(folder.glob("*.safetensors")):
+    if weights and not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder} holds no *.safetensors weights; save the model as safetensors (no pickle is loaded)")
     return folder
 
 
-def _record_path(name: str) -> Path:
-    return fetch.home() / "hub" / f"{name.replace('/', '--')}.json"
+def _record_path(name: str, weights: bool) -> Path:
+    return fetch.home() / "hub" / f"{name.replace('/', '--')}{'' if weights else '.no-weights'}.json"
 
 
-def _record(name: str) -> dict[str, Any] | None:
-    path = _record_path(name)
+def _record(name: str, weights: bool) -> dict[str, Any] | None:
+    path = _record_path(name, weights)
     return read_json(path) if path.is_file() else None
 
 
-def _snapshot(name: str, trust_remote_code: bool) -> Path:
+def _snapshot(name: str, trust_remote_code: bool, weights: bool) -> Path:
     """The hub model's folder in Hugging Face's cache, at the commit recorded on first use."""
     import huggingface_hub
 
     repo, _, revision = name.partition("@")
     options: dict[str, Any] = {
         "allow_patterns": _HUB_FILES + (["*.py"] if trust_remote_code else []),
-        "ignore_patterns": _HUB_NEVER,
+        "ignore_patterns": _HUB_NEVER + ([] if weights else ["*.safetensors"]),
     }
-    record = _record(name)
+    record = _record(name, weights)
     if record and record["code"] >= trust_remote_code:
         try:
             folder = huggingface_hub.snapshot_download(
@@ -277,7 +277,7 @@ def _snapshot(name: str, trust_remote_code: bool) -> Path:
             f"{name} could not be fetched from the model hub ({type(e).__name__}); check the name and "
             f"the network, or use a catalogue model ({', '.join(CATALOGUE)}) or a local folder"
         ) from None
-    if not any(folder.glob("*.safetensors")):
+    if weights and not any(folder.glob("*.safetensors")):
         raise UserError(f"{name} has no safetensors weights; semspec loads no pickled ones: choose another model")
-    write_json(_record_path(name), {"revision": commit, "code": trust_remote_code, "files": _hashes(folder)})
+    write_json(_record_path(name, weights), {"revision": commit, "code": trust_remote_code, "files": _hashes(folder)})
     return folder

@@ -157,7 +157,7 @@ def loader(settings: Settings) -> Callable[[], dict[str, Engine] | None]:
             return None
         if not held:
             trust = settings.models.trust_remote_code
-            held.update({r: engine.load(getattr(settings.models, r), settings.engine, trust) for r in ROLES})
+            held.update({r: engine.load(getattr(settings.models, r), settings.engine.of(r), trust) for r in ROLES})
         return held
 
     return pair
