@@ -100,6 +100,16 @@ class EngineConformance:
         assert session.tokens == before
         assert [s.eos for s in steps] == [False, False, True]
 
+    def test_passes_are_counted_by_width(self, engine):
+        """A token written is a pass of width 1, segments read together are one pass."""
+        session = engine.session(self.prompt(engine))
+        before = engine.passes.copy()
+        written = session.generate(never, GREEDY, 5)
+        read = session.read([Segment("The sum is 4. "), Segment("So 44.")])
+        passes = engine.passes - before
+        assert passes[1] == len(written.tokens) and passes[sum(len(s.tokens) for s in read)] == 1
+        assert passes.total() == len(written.tokens) + 1
+
     def test_rollback_then_read_equals_read_afresh(self, engine):
         """Nothing of a forgotten step remains, at any boundary and inside a step."""
         prompt = self.prompt(engine, 1)

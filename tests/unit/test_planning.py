@@ -11,7 +11,6 @@ import pytest
 from tiny import tiny_engine
 
 from semspec import cli, files
-from semspec.engine.base import Sampling, Segment, never
 from semspec.planning import command, placements
 from semspec.planning.cost import WIDTHS, Cost, Curve, measure
 from semspec.planning.gain import Pair
@@ -38,14 +37,6 @@ def test_measured_curves_rise_and_leave_no_session_changed():
     curve = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
     assert curve.widths == (1, *WIDTHS) and len(ticks) == 3
     assert all(s > 0 for s in curve.seconds) and list(curve.seconds) == sorted(curve.seconds)
-
-
-def test_sessions_count_their_passes_by_width():
-    model = tiny_engine()
-    session = model.session([1, 2, 3, 4, 5])
-    step = session.generate(never, Sampling(), 7)
-    session.read([Segment("", tokens=[1, 2]), Segment("", tokens=[3])])
-    assert model.passes == Counter({1: len(step.tokens), 5: 1, 3: 1})
 
 
 def test_the_bound_is_base_over_writing_and_reading():

@@ -84,6 +84,7 @@ class SglangText(CachedText):
         seed = _mix(sampling.seed, len(before))
         made = self.engine.write(before, self._pending, step_ends, sampling, max_tokens, seed)
         self._append(made.tokens)
+        self.engine.passes[1] += len(made.tokens)
         self._pending = made.upcoming
         seconds = time.perf_counter() - started
         return WrittenStep(made, seconds, lambda: self.engine.read(before, [made.tokens])[0][0])
@@ -161,6 +162,7 @@ class SglangEngine(TextEngine):
 
     def read(self, text: Sequence[int], parts: Sequence[Sequence[int]]) -> tuple[list[Step], Reading]:
         """Parts that follow `text` one after the other, in one pass; their steps without text and seconds."""
+        self.passes[sum(map(len, parts))] += 1
         ends = list(accumulate(map(len, parts), initial=len(text)))
         (found,) = self.server.read([[*text, *(t for part in parts for t in part)]], [ends], list(self.slots))
         return self._steps(parts, found), found
