@@ -41,7 +41,7 @@ class TestSglang(EngineConformance):
     """Counts are exact; states differ by the server's rounding."""
 
     exact = False
-    min_cosine = 0.9995  # measured: .99986 for single tokens, .99995 for steps (Hugging Face's own bf16: .99974, .99996)
+    min_cosine = 0.9995  # measured .99986 for a single token, .99995 for steps (Hugging Face's bf16: .99974, .99996)
 
     @pytest.fixture(scope="class")
     def engine(self):
