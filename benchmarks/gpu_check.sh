@@ -58,7 +58,7 @@ serve draft "$draft" 30001 0.35 && await draft 30001
 
 for role in draft target; do
   port=$([ "$role" = target ] && echo 30000 || echo 30001)
-  SEMSPEC_SGLANG_URL=http://127.0.0.1:$port SEMSPEC_SGLANG_MODEL=${!role} SEMSPEC_SGLANG_DEVICE=cuda \
+  SEMSPEC_SGLANG_URL=http://127.0.0.1:$port SEMSPEC_SGLANG_MODEL=${!role} SEMSPEC_SGLANG_DEVICE=cuda SEMSPEC_SGLANG_WEIGHTS=bf16 \
     timeout "$(left)" python -m pytest -m sglang -p no:cacheprovider tests/e2e/test_sglang_real.py \
     >"$out/conformance-$role.log" 2>&1 || fail "conformance of the $role: $(tail -1 "$out/conformance-$role.log")"
   echo "$role: $(tail -1 "$out/conformance-$role.log")"

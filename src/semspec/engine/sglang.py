@@ -80,20 +80,20 @@ class SglangText(CachedText):
         if propose:
             return super().generate(step_ends, sampling, max_tokens, propose)
         started = time.perf_counter()
-        before = list(self.tokens)
+        before, layers = list(self.tokens), list(self.engine.slots)
         seed = _mix(sampling.seed, len(before))
         made = self.engine.write(before, self._pending, step_ends, sampling, max_tokens, seed)
         self._append(made.tokens)
         self.engine.passes[1] += len(made.tokens)
         self._pending = made.upcoming
         seconds = time.perf_counter() - started
-        return WrittenStep(made, seconds, lambda: self.engine.read(before, [made.tokens])[0][0])
+        return WrittenStep(made, seconds, lambda: self.engine.read(before, [made.tokens], layers)[0][0])
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         started = time.perf_counter()
         engine, anchor = self.engine, self.tokens[-4:]
         parts = [engine.segment_tokens(s) for s in segments]
-        steps, found = engine.read(self.tokens, parts)
+        steps, found = engine.read(self.tokens, parts, list(engine.slots))
         self._append([t for part in parts for t in part])
         self._last_read = list(self.tokens), found
         seconds = time.perf_counter() - started
@@ -160,19 +160,21 @@ class SglangEngine(TextEngine):
             )
         return Written(tokens, said, "length")
 
-    def read(self, text: Sequence[int], parts: Sequence[Sequence[int]]) -> tuple[list[Step], Reading]:
+    def read(
+        self, text: Sequence[int], parts: Sequence[Sequence[int]], layers: Sequence[int]
+    ) -> tuple[list[Step], Reading]:
         """Parts that follow `text` one after the other, in one pass; their steps without text and seconds."""
         self.passes[sum(map(len, parts))] += 1
         ends = list(accumulate(map(len, parts), initial=len(text)))
-        (found,) = self.server.read([[*text, *(t for part in parts for t in part)]], [ends], list(self.slots))
-        return self._steps(parts, found), found
+        (found,) = self.server.read([[*text, *(t for part in parts for t in part)]], [ends], layers)
+        return self._steps(parts, found, len(layers)), found
 
-    def _steps(self, parts: Sequence[Sequence[int]], found: Reading) -> list[Step]:
+    def _steps(self, parts: Sequence[Sequence[int]], found: Reading, n_layers: int) -> list[Step]:
         scores = found.scores(self.vocab)
-        if found.pooled.shape[1:] != (len(self.slots), self.hidden_size):
+        if found.pooled.shape[1:] != (n_layers, self.hidden_size):
             raise UserError(
                 f"the SGLang server at {self.server.url} has states of {found.pooled.shape[1:]}, and '{self.name}' of "
-                f"{(len(self.slots), self.hidden_size)}; it runs another model ({self.server.model()})"
+                f"{(n_layers, self.hidden_size)}; it runs another model ({self.server.model()})"
             )
         steps = []
         for i, (start, end) in enumerate(pairwise(accumulate(map(len, parts), initial=0))):
@@ -227,7 +229,7 @@ class SglangEngine(TextEngine):
         texts = [[*text, *part] for text, part in asked]
         bounds = [[len(text), len(text) + len(part)] for text, part in asked]
         found = self.server.read(texts, bounds, list(self.slots))
-        return [self._steps([part], f)[0] for (_, part), f in zip(asked, found, strict=True)]
+        return [self._steps([part], f, len(self.slots))[0] for (_, part), f in zip(asked, found, strict=True)]
 
 
 def _mix(*numbers: int) -> int:
@@ -252,5 +254,7 @@ def load(folder: Path, name: str, url: str, remote_code: bool = False) -> Sglang
     eos = eos_of(GenerationConfig.from_pretrained(folder) if given else config)
     size = config.num_hidden_layers, config.hidden_size, config.vocab_size
     engine = SglangEngine(server, tokenizer, name, eos, *size)
-    engine.read(engine.encode("1 + 1"), [engine.encode(" = 2")])  # a server that can't do this is refused now
+    engine.read(
+        engine.encode("1 + 1"), [engine.encode(" = 2")], list(engine.slots)
+    )  # a server that can't do this is refused now
     return engine
