@@ -9,6 +9,7 @@ too few after a rollback or a read changes them.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -132,6 +133,7 @@ class FakeEngine:
     hidden_size: int = 4
     before_generate: Callable[[FakeSession], None] | None = None
     sessions: list[FakeSession] = field(default_factory=list)
+    passes: Counter[int] = field(default_factory=Counter)
     layers: list[int] = field(default_factory=lambda: [0, 1, 2])
     marks: list[int] = field(default_factory=list)
 

@@ -43,6 +43,17 @@ def _part(text: str) -> tuple[int, int]:
     return int(k), int(n)
 
 
+def _share(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; write a number from 0 to 1")
+    return value
+
+
 def run(args: argparse.Namespace) -> int:
     from semspec.pipeline import run_pipeline
 
@@ -115,12 +126,14 @@ def solve(args: argparse.Namespace) -> int:
 
 
 def bench(args: argparse.Namespace) -> int:
-    methods = None if args.methods is None else [m.strip() for m in args.methods.split(",") if m.strip()]
+    asked = [m.strip() for m in (args.methods or "").split(",") if m.strip()]
+    plain, variants = [m for m in asked if "@" not in m], [m for m in asked if "@" in m]
     settings = _overridden(
         args,
         seed=args.seed,
         **{
-            "bench.methods": methods,
+            "bench.methods": None if args.methods is None else plain,
+            "bench.variants": None if args.methods is None else variants,
             "bench.dataset": args.dataset,
             "bench.limit": args.limit,
             "bench.repeats": args.repeats,
@@ -142,6 +155,16 @@ def bench(args: argparse.Namespace) -> int:
     Console().print(render_table(summary))
     print(f"results  {out / 'results.jsonl'}\nsummary  {out / 'summary.json'}")
     return 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    from semspec.planning import command
+
+    settings = _overridden(args)
+    if args.check:
+        return command.check(settings, Path("."), Path(args.check), args.json)
+    drafts = [name.strip() for name in args.drafts.split(",") if name.strip()]
+    return command.plan(settings, Path("."), drafts, args.acceptance, args.json)
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -252,7 +275,7 @@ def parser() -> Parser:
     settable(p)
 
     p = verb("bench", bench, "compare methods on a problem set; writes results.jsonl and summary.json")
-    p.add_argument("--methods", help="comma-separated, such as target,draft,semantic")
+    p.add_argument("--methods", help="comma-separated, such as target,draft,semantic,semantic@gamma=2")
     p.add_argument(
         "--dataset",
         help="gsm_symbolic, synthetic, gsm8k, math500, aime24, amc23, gpqa_diamond, "
@@ -265,6 +288,15 @@ def parser() -> Parser:
     p.add_argument("--out", default="results/run", help="folder to write into (default: results/run)")
     p.add_argument("--part", type=_part, metavar="K/N", help="answer every N-th problem only; docs/scale.md")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    settable(p)
+
+    p = verb("plan", plan, "what drafting can gain at most on this machine, before a probe is trained")
+    p.add_argument("--drafts", default="", metavar="A,B", help="drafts to consider; default: models.draft")
+    p.add_argument(
+        "--acceptance", type=_share, help="share of steps kept; default: that of the last bench here, if any"
+    )
+    p.add_argument("--check", metavar="FOLDER", help="predict the latencies of this finished bench instead")
+    p.add_argument("--json", action="store_true", help="machine-readable")
     settable(p)
 
     p = verb("tune", tune, "search for better settings on validation questions; a Prefect flow with Optuna")

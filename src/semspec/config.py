@@ -17,10 +17,12 @@ from ruamel.yaml.error import YAMLError
 
 from semspec.errors import UserError
 from semspec.files import atomic
-from semspec.schema import Settings
+from semspec.schema import Method, Settings
 
 PROFILES = Path(__file__).parent / "profiles"
 PARAMS = "params.yaml"
+# sections of which a single method may have its own values; the names, where not all of a section
+VARIED: dict[str, tuple[str, ...]] = {"bench": ("gamma",), "decide": (), "baselines": (), "exact": ()}
 
 
 def _yaml() -> YAML:
@@ -82,7 +84,33 @@ def validate(data: Any, source: str = PARAMS) -> Settings:
     if settings.profile not in profiles():
         hint = _hint(settings.profile, profiles())
         raise UserError(f"{source}: parameter 'profile' is {settings.profile!r}: no such profile; {hint}")
+    for name in settings.bench.variants:
+        variant(settings, name)
     return settings
+
+
+def variant(settings: Settings, name: str) -> tuple[str, Settings]:
+    """`METHOD@name=value+name=value` -> (METHOD, the settings that it runs with); a bare METHOD runs with `settings`.
+
+    `UserError` where the method is unknown, or a value is none that a method could have for itself.
+    """
+    method, at, changes = name.partition("@")
+    if method not in get_args(Method):
+        raise UserError(f"unknown method '{method}'; {_hint(method, get_args(Method))}")
+    if not at:
+        return method, settings
+    data = settings.model_dump()
+    data["bench"]["variants"] = []
+    for change in changes.split("+"):
+        if "=" not in change:
+            raise UserError(f"variant '{name}': write it as METHOD@name=value+name=value, such as semantic@gamma=2")
+        short, value = parse_override(change)
+        sections = [s for s, own in VARIED.items() if short in (own or data[s])]
+        if not sections:
+            known = sorted(n for s, own in VARIED.items() for n in own or data[s])
+            raise UserError(f"variant '{name}': a method has no '{short}' of its own; {_hint(short, known)}")
+        put(data, f"{sections[0]}.{short}", value)
+    return method, validate(data, f"variant '{name}'")
 
 
 def load(root: Path | str = ".") -> Settings:

@@ -61,6 +61,13 @@ def _models(root: Path) -> tuple[bool, str]:
     return True, f"{', '.join(names)} under {home()}"
 
 
+def _engines() -> tuple[bool, str]:
+    from semspec import engine
+
+    weights, device = engine.resolve("auto", "auto")
+    return True, f"transformers ({weights} on {device}); {engine.faster() or 'llamacpp'}"
+
+
 def _disk(root: Path) -> tuple[bool, str]:
     free = shutil.disk_usage(root).free / 1e9
     return free > 15, f"{free:.0f} GB free here" + ("" if free > 15 else "; the default models need 15 GB")
@@ -81,6 +88,7 @@ def examine(root: Path, as_json: bool) -> int:
         "machine": _machine(),
         "params": _params(root),
         "models": _models(root),
+        "engines": _engines(),
         "disk": _disk(root),
         "project": _repository(root),
     }

@@ -278,4 +278,9 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     from semspec.tracking.mlflow_log import seen_at
 
     print(f"runs     {seen_at(root, settings)}")
+    if todo:
+        from semspec import engine
+
+        if engine.faster():
+            print(f"speed    {engine.faster()}")
     return 0

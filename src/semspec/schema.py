@@ -214,6 +214,9 @@ class Bench(Strict):
     methods: list[Method] = Field(
         default=["target", "draft", "semantic"], min_length=1, description="The decoding methods that are compared."
     )
+    variants: list[str] = Field(
+        default=[], description="Methods with parameters of their own: METHOD@name=value+name=value (docs/bench.md)."
+    )
     gamma: Gamma = 1
     temperature: float = Field(0.0, ge=0, le=5, description="0 = greedy.")
     top_p: float = Field(0.95, gt=0, le=1, description="Drawn from the likeliest tokens of this probability.")

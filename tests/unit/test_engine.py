@@ -153,3 +153,16 @@ def test_an_int8_layer_gives_each_token_its_own_scale():
     assert torch.equal(together[0, 4], exact[0, 4])
     assert ((together - alone).norm(dim=-1) / exact.norm(dim=-1)).max() < 0.005
     assert linear(rows).equal(exact), "the original layer is left as it was"
+
+
+def test_one_line_says_how_to_get_the_faster_engine(monkeypatch):
+    from semspec import engine
+
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine, "resolve", lambda *_: ("int8", "cpu"))
+    assert "pip install -e '.[llamacpp]'" in engine.faster() and "\n" not in engine.faster()
+    monkeypatch.setattr(engine, "resolve", lambda *_: ("bf16", "cuda"))
+    assert engine.faster() == ""
+    monkeypatch.undo()
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: object())
+    assert engine.faster() == ""

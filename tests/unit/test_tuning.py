@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from semspec.decoding.acceptance import Judgement
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Segment
 from semspec.errors import UserError
+from semspec.planning.cost import Cost, Curve, measured_once
 from semspec.tuning import command, search, space
-from semspec.tuning.cost import Cost, Prices, Work, measured_once
 from semspec.tuning.fits import Fits
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
@@ -99,9 +100,7 @@ def test_work_is_what_the_models_would_have_done(gamma):
     for role, model in models.items():
         (session,) = model.sessions
         done = {kind: [n for k, n in session.calls if k == kind] for kind in ("generate", "read")}
-        assert engines[role].work == Work(
-            sum(done["generate"]), sum(done["read"]) + session.n_prompt, len(done["read"]) + 1
-        )
+        assert engines[role].passes == Counter({1: sum(done["generate"])}) + Counter([session.n_prompt, *done["read"]])
 
 
 def test_plain_decoding_is_replayed_too():
@@ -110,7 +109,7 @@ def test_plain_decoding_is_replayed_too():
     engines = recorded(pair(1))
     start(engines, Tape(Path("none")))
     assert Target(SETUP, engines["target"]).answer("Q?").text == Target(SETUP, models["target"]).answer("Q?").text
-    assert engines["draft"].work == Work()
+    assert not engines["draft"].passes
 
 
 def test_a_gap_without_models_is_missing():
@@ -155,8 +154,9 @@ def test_two_processes_add_to_one_tape(tmp_path):
 
 def test_cost_adds_up_and_is_measured_once(tmp_path):
     """Seconds are prices times counts; a second search on this machine reads them again."""
-    cost = Cost(Prices(1.0, 0.1, 0.01), Prices(2.0, 0.2, 0.02), judge=0.5)
-    assert cost.seconds({"draft": Work(10, 5, 2), "target": Work(1, 1, 1)}, judged=2) == pytest.approx(13.74)
+    cost = Cost(Curve((1, 3), (1.0, 2.0)), Curve((1, 2), (2.0, 2.2)), judge=0.5)
+    work = {"draft": {1: 10, 2: 2, 5: 1}, "target": {1: 1, 7: 1}}  # 10 + 2 * 1.5 + 3 beyond the curve; 2 + 3.2
+    assert cost.seconds(work, judged=2) == pytest.approx(1 + 16 + 5.2)
     assert Cost.from_json(cost.to_json()) == cost
     found = [measured_once(tmp_path, {"models": "a"}, lambda c=c: c) for c in (cost, Cost(cost.target, cost.draft))]
     assert found == [cost, cost]

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from semspec import decoding, engine
+from semspec import config, decoding, engine
 from semspec.bench import runner
 from semspec.engine.base import Engine
 from semspec.errors import UserError
@@ -25,6 +25,11 @@ from semspec.schema import Settings
 
 ROLES = ("draft", "target")
 DYING_S = 10.0  # a part that is done again may find the one whose worker died still about to end
+
+
+def plain(names: Collection[str]) -> set[str]:
+    """The methods behind names that may be variants: `semantic@gamma=2` is `semantic`."""
+    return {name.partition("@")[0] for name in names}
 
 
 def load_probes(settings: Settings, root: Path, methods: Collection[str] = ()) -> dict[str, Any]:
@@ -41,8 +46,8 @@ def load_probes(settings: Settings, root: Path, methods: Collection[str] = ()) -
 
 def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[str, Path]:
     """Where the probes of `methods` lie; the project's own under "semantic"."""
-    own = root / "data/probes"
-    folders = {"semantic": own} if {"semantic", "semantic_hybrid"} & set(methods) else {}
+    own, methods = root / "data/probes", plain(methods)
+    folders = {"semantic": own} if {"semantic", "semantic_hybrid"} & methods else {}
     if "semantic_last_hidden" in methods:
         folders["semantic_last_hidden"] = own / "last_hidden"
     if "semantic_cross_domain" in methods:
@@ -71,11 +76,11 @@ def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
 
 
 def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
-    """{role: Probe} of any folder that holds them, "joint" too; nobody asks what they were trained for."""
+    """{role: Probe} of any folder, "joint" where it is there or needed; nobody asks what they were trained for."""
     from semspec.probe import Joint, Probe
 
     probes: dict[str, Any] = {role: Probe.load(folder / role) for role in ROLES}
-    if settings.decide.rule == "joint":
+    if settings.decide.rule == "joint" or (folder / "joint").exists():  # a variant may ask for it
         probes["joint"] = Joint.load(folder / "joint")
     return probes
 
@@ -84,7 +89,7 @@ def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | No
     """Draft and target; no draft where none of the methods `names` needs one."""
     models, trust = settings.models, settings.models.trust_remote_code
     draft = None
-    if decoding.NEEDS_DRAFT & set(names):
+    if decoding.NEEDS_DRAFT & plain(names):
         draft = engine.load(models.draft, settings.engine.of("draft"), trust)
     return draft, engine.load(models.target, settings.engine.of("target"), trust)
 
@@ -120,10 +125,15 @@ class Methods(Mapping[str, decoding.Method]):
         self.names, self.settings, self.probes = names, settings, probes
 
     @cached_property
+    def engines(self) -> dict[str, Engine]:
+        """{role: its model}, None left out."""
+        return {r: m for r, m in zip(ROLES, load_models(self.settings, self.names), strict=True) if m is not None}
+
+    @cached_property
     def built(self) -> dict[str, decoding.Method]:
-        s = self.settings
-        draft, target = load_models(s, self.names)
-        return {name: decoding.build(name, s, draft, target, self.probes) for name in self.names}
+        draft, target = self.engines.get("draft"), self.engines["target"]
+        own = {name: config.variant(self.settings, name) for name in self.names}
+        return {name: decoding.build(method, s, draft, target, self.probes) for name, (method, s) in own.items()}
 
     def __getitem__(self, name: str) -> decoding.Method:
         return self.built[name]
@@ -159,11 +169,12 @@ def bench(
 def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, part: runner.Part) -> dict[str, Any]:
     chosen = settings.bench
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
-    names: list[str] = list(dict.fromkeys(chosen.methods))
+    names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
     probes = load_probes(settings, root, names)
+    methods = Methods(names, settings, probes)
     summary = runner.run(
         settings,
-        Methods(names, settings, probes),
+        methods,
         problems,
         out,
         _bar(len(range(part[0] - 1, len(problems), part[1])) * chosen.repeats * len(names)),
@@ -176,6 +187,7 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
             **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
         },
         part=part,
+        passes=lambda: {role: model.passes for role, model in methods.engines.items()},
     )
     if part != runner.WHOLE:
         print(f"bench: part {part[0]} of {part[1]} is made; the same without --part puts the parts together")

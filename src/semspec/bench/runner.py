@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -77,6 +78,7 @@ def make_row(
     repeat: int,
     seed: int,
     prompt: str,
+    passes: Mapping[str, Counter[int]],
 ) -> dict[str, Any]:
     """One line of results.jsonl. `problem` in it is the problem's place in the set, from 0."""
     return _finite(
@@ -103,6 +105,7 @@ def make_row(
             "accepted_tokens": answer.accepted_tokens,
             "verifications": answer.verifications,
             "target_passes": answer.target_passes,
+            "passes": {role: {str(w): n for w, n in sorted(p.items())} for role, p in passes.items() if p},
             "exact_offered": answer.exact_offered,
             "exact_accepted": answer.exact_accepted,
             "steps": len(answer.trace),
@@ -199,6 +202,7 @@ def run(
     grade: Grader | None = None,
     provenance: Mapping[str, Any] | None = None,
     part: Part = WHOLE,
+    passes: Callable[[], Mapping[str, Counter[int]]] = dict,
 ) -> dict[str, Any]:
     """Answer every problem with every method; write results.jsonl, graded.jsonl and summary.json into `out`.
 
@@ -206,6 +210,7 @@ def run(
     grade: (output, gold) -> Grade; when absent, `semspec.problems.grade`, or `grade_choice` for kind "choice".
     provenance: more entries for the summary's provenance (dataset, its hash).
     part: (k, n) = answer every n-th problem only, from the k-th on, and leave the rows for a call without it.
+    passes: {role: the passes that its model has made so far}; a row keeps those of its answer.
     Returns the summary ({} for a part). An error of a method is not caught: rows written so far are kept for the next
     run.
     """
@@ -239,7 +244,9 @@ def run(
                     warm.add(name)
                 seed = answer_seed(settings.seed, str(problem.id), repeat)
                 prompt = _sha256(settings.text.system, problem.question)
+                before = {role: made.copy() for role, made in passes().items()}
                 answer = methods[name].answer(problem.question, seed=seed)
+                done_by = {role: made - before[role] for role, made in passes().items()}
                 row = make_row(
                     problem,
                     name,
@@ -249,6 +256,7 @@ def run(
                     repeat=repeat,
                     seed=seed,
                     prompt=prompt,
+                    passes=done_by,
                 )
                 entry = {"key": key, "asked": asked[index], "row": row}
                 file.write(json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n")

@@ -34,6 +34,13 @@ def number_format(settings: EngineSettings) -> str:
     return "gguf" if settings.kind == "llamacpp" else resolve(settings.weights, settings.device)[0]
 
 
+def faster() -> str:
+    """How to get the engine that needs a compiler, in a line; empty where it is there, or a GPU is."""
+    if importlib.util.find_spec("llama_cpp") is not None or resolve("auto", "auto")[1] != "cpu":
+        return ""
+    return "llama.cpp is not installed; `pip install -e '.[llamacpp]' && semspec plan` tells whether it is faster here"
+
+
 def check(name: str, settings: EngineSettings) -> None:
     """`UserError` when this engine can't run a model of that name; fetches and loads nothing."""
     from semspec.models import gguf

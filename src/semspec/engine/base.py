@@ -12,6 +12,7 @@ final norm.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -140,6 +141,7 @@ class Engine(Protocol):
     hidden_size: int
     vocab_id: str  # equal for two engines exactly when token ids mean the same text in both
     eos_id: int
+    passes: Counter[int]  # {tokens of a pass: how many such passes its sessions have made so far}
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, tokens: Sequence[int]) -> str: ...

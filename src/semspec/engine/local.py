@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -59,6 +60,7 @@ class LocalEngine(ABC):
         self._numeric[[i for i in self._special if i < len(pieces)]] = False
         vocab = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
         self.vocab_id = hashlib.sha256(vocab).hexdigest()[:16]
+        self.passes: Counter[int] = Counter()
         self.slots: dict[int, int] = {}  # observed layer -> its row of a pooled state
         self.observe(None)
 

@@ -88,6 +88,7 @@ class CachedText(ABC):
     def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
         """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
         logits = self._compute(tokens, pool, keep)
+        self.engine.passes[len(tokens)] += 1
         self.tokens += tokens
         self._logits, self._read = logits[-1], None
         return logits

@@ -6,8 +6,9 @@ token. This module knows models, caches and tokens; it knows nothing of steps' m
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from semspec.engine.local import LocalEngine
 from semspec.engine.pool import Pool
 from semspec.engine.session import CachedText
 from semspec.errors import UserError
+
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
 
 
 class TransformersText(CachedText):
@@ -88,6 +91,13 @@ class TransformersEngine(LocalEngine):
         return packed.read_apart(self, prompt, parts, pool)
 
 
+def _give_back() -> None:
+    """Let glibc return large freed tensors to the system. By itself it soon keeps blocks of up to 32 MB, and the caches
+    of a sampling batch, which grow a little at a time, leave gigabytes of holes between them."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").mallopt(_MMAP_THRESHOLD, 16 << 20)
+
+
 def eos_of(generation_config: Any) -> list[int]:
     """The ids that end a text according to a model's `GenerationConfig`, or to none."""
     eos = generation_config.eos_token_id if generation_config else None
@@ -115,6 +125,7 @@ def load(
     from safetensors import SafetensorError
 
     torch.set_num_threads(threads or cores())
+    _give_back()
     weights, device = resolve(weights, device)
     on_cpu = device.split(":")[0] == "cpu"
     if weights == "int8" and not on_cpu:

@@ -249,6 +249,7 @@ def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
     other = {
         TABLE_1.name: {"Random": "semantic_random", "Last-hidden": "semantic_last_hidden"},
         TABLE_2.name: {"Cross-domain": "semantic_cross_domain"},
+        FIGURE_4.name: {f"γ = {g}": f"semantic@gamma={g}" for g in (1, 2, 3)},
     }
     return other.get(layout.name, {}) | {row: "semantic"}
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from semspec import config, files, preflight
 from semspec.errors import UserError
+from semspec.planning.cost import Cost
 from semspec.schema import Settings
 from semspec.tuning import pictures, search, trees
-from semspec.tuning.cost import Cost
 from semspec.tuning.search import Found, Searcher
 
 NEEDED = ("data/labels.parquet", "data/samples/samples.parquet", "data/models/draft.json", "data/models/target.json")
@@ -76,8 +76,8 @@ def prepare(root: Path, name: str) -> None:
     _log(root, name, [])
 
 
-_FREE = Cost.from_json({"draft": dict.fromkeys(("write", "read", "start"), 0.0),
-                        "target": dict.fromkeys(("write", "read", "start"), 0.0), "judge": 0.0})  # fmt: skip
+_FREE = Cost.from_json({"draft": {"1": 0.0},
+                        "target": {"1": 0.0}, "judge": 0.0})  # fmt: skip
 
 
 def worker(root: Path, name: str, number: int = 0) -> None:

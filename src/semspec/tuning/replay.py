@@ -7,13 +7,14 @@ real one would have done. Knows the engine interface; knows nothing of probes, r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
 from semspec.engine.base import Engine, Proposal, Propose, Sampling, Segment, Step, StepEnds
-from semspec.tuning.cost import Work
+from semspec.planning.cost import Passes
 from semspec.tuning.tape import Missing, Tape, key
 
 FACTS = ("name", "n_layers", "hidden_size", "vocab_id", "eos_id")
@@ -31,7 +32,7 @@ class RecordedEngine:
     facts: dict[str, Any]
     live: Callable[[str], Engine | None]
     tape: Tape | None = None
-    work: Work = field(default_factory=Work)
+    passes: Passes = field(default_factory=Counter)
     layers: Sequence[int] = ()
 
     name = property(lambda self: self.facts["name"])
@@ -42,7 +43,7 @@ class RecordedEngine:
 
     def start(self, tape: Tape) -> None:
         """A new answer, to the question of `tape`."""
-        self.tape, self.work = tape, Work()
+        self.tape, self.passes = tape, Counter()
 
     def model(self) -> Engine:
         """The model itself; `Missing` when it can't be asked."""
@@ -95,8 +96,7 @@ class RecordedSession:
         self._count_reading(len(prompt))
 
     def _count_reading(self, n_tokens: int) -> None:
-        self.engine.work.read += n_tokens
-        self.engine.work.passes += 1
+        self.engine.passes[n_tokens] += 1
 
     def _caught_up(self) -> Any:
         """A real session that holds exactly our tokens."""
@@ -130,7 +130,7 @@ class RecordedSession:
             name, lambda: self._caught_up().generate(step_ends, sampling, max_tokens), seen
         )
         self.tokens = self.tokens + step.tokens
-        self.engine.work.written += len(step.tokens)
+        self.engine.passes[1] += len(step.tokens)
         return replace(self._seen(step, seen), passes=len(step.tokens))
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:

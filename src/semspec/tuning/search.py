@@ -19,10 +19,10 @@ from filelock import FileLock
 from semspec import config, files, schema
 from semspec.bench.metrics import pareto
 from semspec.errors import UserError
+from semspec.planning.cost import Cost
 from semspec.problems import Problem
 from semspec.schema import Settings
 from semspec.tuning import material, space
-from semspec.tuning.cost import Cost
 from semspec.tuning.fits import Fits, kept_by_layer
 from semspec.tuning.trees import Outcome, Tree, loader, outcome, questions
 

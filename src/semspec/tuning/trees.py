@@ -21,9 +21,9 @@ from semspec.decoding import Answer, Judge, Method, Semantic, Setup
 from semspec.decoding.acceptance import Judgement
 from semspec.engine.base import Engine, Step
 from semspec.errors import UserError
+from semspec.planning.cost import ROLES, Cost, Curve, Passes, measure, measured_once
 from semspec.problems import Problem, load
 from semspec.schema import Settings
-from semspec.tuning.cost import ROLES, Cost, Prices, Work, measure, measured_once
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
 
@@ -121,12 +121,12 @@ class Tree:
             )
         finally:
             tape.save()
-        work: dict[str, Work] = {role: recorded.work for role, recorded in self.engines.items()}
+        work: dict[str, Passes] = {role: recorded.passes for role, recorded in self.engines.items()}
         seconds = cost.seconds(_done(method, work), answer.offered) if cost is not None else 0.0
         return Walked(correct, seconds, answer)
 
 
-def _done(method: Method, work: dict[str, Work]) -> dict[str, Work]:
+def _done(method: Method, work: dict[str, Passes]) -> dict[str, Passes]:
     """The work that a method really does: plain methods ask one model only."""
     return {method.name: work[method.name]} if method.name in ROLES else work
 
@@ -219,7 +219,7 @@ def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) ->
         if models is None:
             raise UserError("the models' speed is not measured yet; set tune.extend to true")
         few = tree.problems[:6]
-        prices: dict[str, Prices] = {}
+        prices: dict[str, Curve] = {}
         for role, model in models.items():
             model.observe(list(probes[role].layers) if role in probes else None)
             prices[role] = measure(model, [model.chat(p.question, settings.text.system) for p in few])

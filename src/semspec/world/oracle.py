@@ -89,7 +89,7 @@ def answers(
         seed = answer_seed(settings.seed, str(problem.id))
         answer = method.answer(problem.question, seed=seed)
         graded = grade(answer.text, problem.answer)
-        rows.append(make_row(problem, "oracle", answer, graded, index=i, repeat=0, seed=seed, prompt=""))
+        rows.append(make_row(problem, "oracle", answer, graded, index=i, repeat=0, seed=seed, prompt="", passes={}))
         progress()
     return rows
 

@@ -1,0 +1,266 @@
+"""`semspec plan`: what speculation can gain at most on this machine, said before a probe is trained.
+
+Times the models on every engine that is installed, writes tables and a picture, and ends with a verdict. With a
+finished bench it predicts that bench's latencies from its counted passes and says how far off it is. Knows files and
+words; the arithmetic is gain.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semspec import config, engine, files
+from semspec.errors import UserError
+from semspec.planning import pictures
+from semspec.planning.cost import QUESTIONS, ROLES, Cost
+from semspec.planning.gain import LENGTHS
+from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
+from semspec.problems import load
+from semspec.provenance import collect
+from semspec.report import figures
+from semspec.report.tables import DASH, Table
+from semspec.schema import Settings
+
+OUT = Path("results/plan")
+BENCHES = ("bench", "run")  # of the pipeline, of `semspec bench`
+STEP = 24.0  # tokens of a step where no bench has counted any
+WORTH = 1.1  # a bound below this is no reason to train a probe
+
+
+def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | None, as_json: bool) -> int:
+    """Measure, compare every placement, print and write the plan."""
+    benches = [path for path in (root / f"results/{name}/results.jsonl" for name in BENCHES) if path.exists()]
+    seen = Seen.of(files.read_jsonl(benches[0])) if benches else Seen()
+    length, kept = seen.step, seen.kept if kept is None else kept
+    drafts = list(dict.fromkeys(drafts or [settings.models.draft]))
+    with _bar(len(candidates(settings, drafts))) as bar:
+        timed = time_all(settings, drafts, bar.tick)
+    placed = sorted(placements(timed), key=lambda p: -p.pair.bound(length))
+    tables = [costs(timed), bounds(placed, length), *([choices(placed, kept, seen.exact)] if kept is not None else [])]
+    said = verdict(timed, placed, length, kept)
+    for table in tables:
+        table.save(root / OUT)
+    figures.save(pictures.plan(timed, placed, length, kept), root / OUT, "plan")
+    found = {
+        "verdict": said,
+        "step_tokens": length,
+        "acceptance": kept,
+        "models": [{"role": t.role, "model": t.model, "engine": t.engine, "seconds": t.curve.to_json()} for t in timed],
+        "placements": [_figures(p, length, kept) for p in placed],
+        "provenance": collect(settings),
+    }
+    files.write_json(root / OUT / "plan.json", found)
+    if as_json:
+        print(json.dumps(found, sort_keys=True))
+    else:
+        _print(tables)
+        print(f"{said}\ntables, picture and figures: {OUT}")
+        if engine.faster():
+            print(engine.faster())
+    return 0
+
+
+class _Bar:
+    """A progress bar over `models` models."""
+
+    def __init__(self, models: int) -> None:
+        from tqdm import tqdm
+
+        self.bar = tqdm(total=models * (QUESTIONS + 1), desc="plan", unit="prompt", file=sys.stderr)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def tick(self, what: str) -> None:
+        self.bar.set_postfix_str(what)
+        self.bar.update()
+
+
+_bar = _Bar
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the project's own bench has counted. step: tokens of a drafted step. kept: share of the drafted steps that
+    `semantic` kept; exact: share of the drafted tokens that `speculative_sampling` kept; None where it did not run."""
+
+    step: float = STEP
+    kept: float | None = None
+    exact: float | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Seen:
+        def total(method: str, *names: str) -> float:
+            return float(sum(r[n] for r in rows if r["method"] == method for n in names))
+
+        steps, tokens = total("semantic", "offered"), total("speculative_sampling", "exact_offered")
+        return cls(
+            total("semantic", "accepted_tokens", "discarded_tokens") / steps if steps else STEP,
+            total("semantic", "accepted") / steps if steps else None,
+            total("speculative_sampling", "exact_accepted") / tokens if tokens else None,
+        )
+
+
+def _print(tables: Iterable[Table]) -> None:
+    for table in tables:
+        print(table.markdown())
+
+
+def costs(timed: Sequence[Timed]) -> Table:
+    """Milliseconds a token, written and read, of each model on each engine."""
+    rows = []
+    for t in timed:
+        read = [1e3 * t.curve.at(n) / n for n in (8, 32, 128)]
+        rows.append([t.role, t.model, t.engine, f"{1e3 * t.curve.write:.1f}", *(f"{ms:.1f}" for ms in read)])
+    columns = ["Role", "Model", "Engine", "Write", "Read 8", "Read 32", "Read 128"]
+    notes = [("Write, Read n", "Milliseconds a token: written one by one, or read n in one pass. Medians of this run.")]
+    return Table("costs", "What a token costs on this machine", columns, rows, notes)
+
+
+def bounds(placed: Sequence[Placement], length: float) -> Table:
+    """How much each placement can gain, and what it needs not to lose."""
+    rows = []
+    for p in placed:
+        needed = p.pair.break_even(length)
+        rows.append([
+            p.draft.label, p.target.engine, f"{p.pair.bound(length):.2f}x",
+            DASH if needed is None else f"{100 * needed:.0f}%",
+        ])  # fmt: skip
+    columns = ["Draft", "Target on", "Bound", "Break-even"]
+    notes = [
+        (
+            "Bound",
+            f"Speed-up over the target alone on its fastest engine when every step of {length:.0f} tokens is kept.",
+        ),
+        ("Break-even", "Share of drafted steps that has to be kept for a speed-up of 1 (one step per verification)."),
+    ]
+    return Table("bounds", "What drafting can gain", columns, rows, notes)
+
+
+def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Table:
+    """The best number of steps, and of tokens of a step, for each placement at this acceptance."""
+    rows = []
+    for p in placed:
+        gamma, length, gain = _best(p, kept)
+        guessed = p.pair.best_guesses(exact) if exact is not None and p.shares_vocabulary else None
+        rows.append([
+            p.draft.label, p.target.engine, str(gamma), str(length), f"{gain:.2f}x",
+            f"{guessed[1]:.2f}x ({guessed[0]} tokens)" if guessed else DASH,
+        ])  # fmt: skip
+    columns = ["Draft", "Target on", "gamma", "Step (tokens)", "Speed-up", "Exact speculation"]
+    notes = [
+        ("Speed-up", f"Expected where {100 * kept:.0f}% of the steps are kept, whatever their length."),
+        ("Exact speculation", "Expected of speculative sampling at the token acceptance that the bench counted."),
+    ]
+    return Table("choices", f"What suits an acceptance of {100 * kept:.0f}%", columns, rows, notes)
+
+
+def _best(p: Placement, kept: float) -> tuple[int, int, float]:
+    """(gamma, tokens of a step, speed-up)."""
+    found = [(*p.pair.best_gamma(kept, length), length) for length in LENGTHS]
+    gamma, gain, length = max(found, key=lambda f: f[1])
+    return gamma, length, gain
+
+
+def _figures(p: Placement, length: float, kept: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "draft": p.draft.model, "draft_engine": p.draft.engine, "target_engine": p.target.engine,
+        "bound": p.pair.bound(length), "break_even": p.pair.break_even(length),
+    }  # fmt: skip
+    if kept is not None:
+        found["gamma"], found["length"], found["speedup"] = _best(p, kept)
+    return found
+
+
+def verdict(timed: Sequence[Timed], placed: Sequence[Placement], length: float, kept: float | None) -> str:
+    """One plain sentence or two."""
+    alone = min((t for t in timed if t.role == "target"), key=lambda t: t.curve.write)
+    best = max(placed, key=lambda p: p.pair.bound(length))
+    bound, where = best.pair.bound(length), f"{best.draft.label}, the target on {best.target.engine}"
+    if bound < WORTH:
+        return f"No drafting can win here: the bound is {bound:.2f}x ({where}). Use {alone.label} alone."
+    needed = best.pair.break_even(length)
+    said = f"Drafting gains at most {bound:.2f}x over {alone.label} alone: {where}."
+    said += f" It pays from an acceptance of {100 * needed:.0f}% on." if needed is not None else ""
+    if kept is None:
+        return said
+    best = max(placed, key=lambda p: _best(p, kept)[2])
+    gamma, tokens, gain = _best(best, kept)
+    how = f"{best.draft.label}, the target on {best.target.engine}, gamma {gamma}, steps of about {tokens} tokens"
+    if gain < 1.0:
+        return f"{said} At {100 * kept:.0f}% nothing wins ({gain:.2f}x at best): use {alone.label} alone."
+    return f"{said} At {100 * kept:.0f}% expect {gain:.2f}x: {how}."
+
+
+def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
+    """Predict the latencies of a finished bench from its passes, and say how far off that is."""
+    rows = files.read_jsonl(files.present(results / "results.jsonl"))
+    if not all(r.get("passes") for r in rows):
+        raise UserError(f"{results} was made before passes were counted; run the bench again")
+    if (results / "params.yaml").exists():
+        settings = config.load(results)
+    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
+    roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
+    with _bar(len(roles)) as bar:
+        timed = [
+            time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
+        ]
+    curves = {t.role: t.curve for t in timed}
+    cost = Cost(curves.get("draft", curves["target"]), curves["target"])
+    found = predicted(rows, cost)
+    table = checked(found, timed)
+    table.save(results)
+    files.write_json(results / "prediction.json", {"methods": found, "models": [t.curve.to_json() for t in timed]})
+    if as_json:
+        print(json.dumps(found, sort_keys=True))
+    else:
+        _print([costs(timed), table])
+    return 0
+
+
+def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
+    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}."""
+    by_method: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
+        scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
+        by_method.setdefault(row["method"], []).append((cost.seconds(passes) + scoring, row["latency_s"]))
+    out = {}
+    for name, seconds in by_method.items():
+        modelled, measured = (float(np.mean(part)) for part in zip(*seconds, strict=True))
+        out[name] = {"predicted_s": modelled, "measured_s": measured, "ratio": modelled / measured}
+    return out
+
+
+def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed]) -> Table:
+    """The prediction beside what was measured, a row for each method."""
+    rows = [
+        [n, f"{f['predicted_s']:.2f}", f"{f['measured_s']:.2f}", f"{100 * (f['ratio'] - 1):+.0f}%"]
+        for n, f in found.items()
+    ]
+    where = "; ".join(t.label for t in timed)
+    notes = [
+        (
+            "Predicted",
+            f"Passes that the method made, counted by width, times what such passes cost when timed alone ({where}).",
+        ),
+        ("Error", "Predicted over measured, less one. What a method computes beside passes is not in the prediction."),
+    ]
+    return Table(
+        "prediction",
+        "The cost model against a bench",
+        ["Method", "Predicted (s)", "Measured (s)", "Error"],
+        rows,
+        notes,
+    )

@@ -1,0 +1,122 @@
+"""What an answer costs, counted: passes of each model by their width, times seconds measured once.
+
+A pure model of decoding time, so that equal work always costs the same and a busy machine decides nothing. Knows
+nothing of methods or of who did the work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semspec import files, provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from semspec.engine.base import Engine
+
+ROLES = ("draft", "target")
+WRITTEN = 24  # tokens of each timed piece of writing
+WIDTHS = (2, 4, 8, 16, 32, 64, 128)  # tokens of the timed readings
+QUESTIONS = 6  # that everything is timed on
+Passes = Counter[int]  # {tokens of a pass: how many such passes}; width 1 is a token written
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of one pass of one model by its width, `widths` rising from 1."""
+
+    widths: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, width: float) -> float:
+        """Between the measured widths, and beyond the last one, on a straight line."""
+        if width <= self.widths[-1] or len(self.widths) == 1:
+            return float(np.interp(width, self.widths, self.seconds))
+        (a, b), (s, t) = self.widths[-2:], self.seconds[-2:]
+        return t + (width - b) * (t - s) / (b - a)
+
+    @property
+    def write(self) -> float:
+        """Seconds of a token that is written."""
+        return self.seconds[0]
+
+    def of(self, passes: Mapping[int, int]) -> float:
+        """Seconds of all these passes."""
+        return sum(count * self.at(width) for width, count in passes.items())
+
+    def to_json(self) -> dict[str, float]:
+        return {str(w): s for w, s in zip(self.widths, self.seconds, strict=True)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, float]) -> Curve:
+        known = sorted((int(w), float(s)) for w, s in data.items())
+        return cls(tuple(w for w, _ in known), tuple(s for _, s in known))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of all work. judge: of one judged step."""
+
+    draft: Curve
+    target: Curve
+    judge: float = 0.0
+
+    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0) -> float:
+        """{role: its passes} and how many steps were judged -> seconds of an answer."""
+        curves: dict[str, Curve] = {role: getattr(self, role) for role in work}
+        return self.judge * judged + sum(curves[role].of(passes) for role, passes in work.items())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cost:
+        return cls(Curve.from_json(data["draft"]), Curve.from_json(data["target"]), data["judge"])
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    started = perf_counter()
+    call()
+    return perf_counter() - started
+
+
+def measure(engine: Engine, prompts: Sequence[Sequence[int]], tick: Callable[[], None] = lambda: None) -> Curve:
+    """The curve of one model on this machine: medians over `prompts`, the first of them a warm-up."""
+    from semspec.engine.base import Sampling, Segment, never
+
+    found: dict[int, list[float]] = {w: [] for w in (1, *WIDTHS)}
+    for i, prompt in enumerate([prompts[0], *prompts]):
+        session = engine.session(prompt)
+        step = session.generate(never, Sampling(), WRITTEN)
+        session.rollback(len(step.tokens))
+        seconds = _timed(partial(session.generate, never, Sampling(), WRITTEN)) / len(step.tokens)
+        found[1] += [seconds] * (i > 0)
+        words = list(step.tokens[: -1 if step.eos else None]) or list(prompt)[-1:]
+        for n in WIDTHS:
+            seconds = _timed(partial(session.read, [Segment("", False, (words * n)[:n])]))
+            found[n] += [seconds] * (i > 0)
+            session.rollback(n)
+        tick()
+    # a wider pass never costs less, but for noise
+    rising = np.maximum.accumulate([float(np.median(s)) for s in found.values()])
+    return Curve(tuple(found), tuple(rising.tolist()))
+
+
+def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:
+    """The cost on this machine of what `described` (models, number format, threads) says: measured, or read again."""
+    found = {**described, "machine": provenance.machine(), "widths": WIDTHS}
+    name = files.digest(json.dumps(found, sort_keys=True))
+    path = root / "data/tune" / f"cost-{name}.json"
+    if not path.exists():
+        files.write_json(path, time_it().to_json() | {"of": found})
+    return Cost.from_json(files.read_json(path))

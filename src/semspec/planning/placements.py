@@ -1,0 +1,114 @@
+"""Which engine could run which model here, how fast each is, and the pairs that follow.
+
+Loads one model at a time, times it and lets it go. Knows engines and curves; knows nothing of what a pair gains.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from semspec import engine
+from semspec.engine.base import Engine
+from semspec.errors import UserError
+from semspec.planning.cost import QUESTIONS, Curve, measure
+from semspec.planning.gain import Pair
+from semspec.problems import Problem, load
+from semspec.schema import Engine as EngineSettings
+from semspec.schema import Settings
+
+KINDS = ("transformers", "llamacpp")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One model on one engine. tokens: how many it makes of the sample text."""
+
+    role: str
+    model: str
+    engine: str
+    curve: Curve
+    tokens: int
+    vocab_id: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.model} on {self.engine}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A draft and a target, each on an engine."""
+
+    draft: Timed
+    target: Timed
+    pair: Pair
+
+    @property
+    def shares_vocabulary(self) -> bool:
+        return self.draft.vocab_id == self.target.vocab_id
+
+
+def can_run(name: str, settings: EngineSettings) -> bool:
+    """Is that engine installed, and has it a file of this model?"""
+    try:
+        engine.check(name, settings)
+    except UserError:
+        return False
+    return True
+
+
+def titled(settings: EngineSettings) -> str:
+    """`transformers int8`, `llamacpp gguf`."""
+    return f"{settings.kind} {engine.number_format(settings)}"
+
+
+def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str, EngineSettings]]:
+    """(role, model, engine) of everything that can run here; `UserError` where a model can't run at all."""
+    found = []
+    for role, name in [("target", settings.models.target), *(("draft", d) for d in drafts)]:
+        ways = [settings.engine.of(role).model_copy(update={"kind": kind}) for kind in KINDS]
+        able = [w for w in ways if can_run(name, w)]
+        if not able:
+            engine.check(name, settings.engine.of(role))
+        found += [(role, name, w) for w in able]
+    return found
+
+
+def time_all(settings: Settings, drafts: Sequence[str], tick: Callable[[str], None]) -> list[Timed]:
+    """Every candidate's curve, a model at a time."""
+    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
+    return [time_one(settings, *c, problems, tick) for c in candidates(settings, drafts)]
+
+
+def time_one(
+    settings: Settings,
+    role: str,
+    name: str,
+    way: EngineSettings,
+    problems: Sequence[Problem],
+    tick: Callable[[str], None],
+) -> Timed:
+    """Load a model, time it on prompts of `problems`, let it go."""
+    model: Engine = engine.load(name, way, settings.models.trust_remote_code)
+    model.observe(None)
+    what = f"{name} on {titled(way)}"
+    prompts = [model.chat(p.question, settings.text.system) for p in problems]
+    curve = measure(model, prompts, lambda: tick(what))
+    tokens = len(model.encode("\n\n".join(p.question for p in problems)))
+    timed = Timed(role, name, titled(way), curve, tokens, model.vocab_id)
+    del model
+    gc.collect()
+    return timed
+
+
+def placements(timed: Sequence[Timed]) -> list[Placement]:
+    """Every draft with every target. What all are compared with is the target on its fastest engine, alone."""
+    targets = [t for t in timed if t.role == "target"]
+    base = min(t.curve.write for t in targets)
+    return [
+        Placement(d, t, Pair(d.curve, t.curve, base, d.tokens / t.tokens))
+        for d, t in product([t for t in timed if t.role == "draft"], targets)
+    ]

@@ -1,0 +1,165 @@
+"""The planner: curves, closed forms against counted simulations, what a bench row predicts, and the verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from tiny import tiny_engine
+
+from semspec import cli, files
+from semspec.engine.base import Sampling, Segment, never
+from semspec.planning import command, placements
+from semspec.planning.cost import WIDTHS, Cost, Curve, measure
+from semspec.planning.gain import Pair
+
+LINE = Curve((1, 2, 10), (2.0, 2.2, 3.0))  # ten times as cheap to read as to write
+DRAFT = Curve((1, 2, 10), (1.0, 1.1, 1.5))
+PAIR = Pair(DRAFT, LINE, base=2.0)
+
+
+def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v"):
+    return placements.Timed(role, model, engine, curve, 100, vocab)
+
+
+def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
+    assert [LINE.at(w) for w in (1, 1.5, 6, 10, 20)] == pytest.approx([2.0, 2.1, 2.6, 3.0, 4.0])
+    assert LINE.of({1: 3, 20: 2}) == pytest.approx(6 + 8)
+    assert Curve.from_json(json.loads(json.dumps(LINE.to_json()))) == LINE
+    assert Curve((1,), (0.5,)).of({1: 2, 50: 1}) == pytest.approx(1.5)
+
+
+def test_measured_curves_rise_and_leave_no_session_changed():
+    model = tiny_engine()
+    ticks = []
+    curve = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
+    assert curve.widths == (1, *WIDTHS) and len(ticks) == 3
+    assert all(s > 0 for s in curve.seconds) and list(curve.seconds) == sorted(curve.seconds)
+
+
+def test_sessions_count_their_passes_by_width():
+    model = tiny_engine()
+    session = model.session([1, 2, 3, 4, 5])
+    step = session.generate(never, Sampling(), 7)
+    session.read([Segment("", tokens=[1, 2]), Segment("", tokens=[3])])
+    assert model.passes == Counter({1: len(step.tokens), 5: 1, 3: 1})
+
+
+def test_the_bound_is_base_over_writing_and_reading():
+    assert PAIR.bound(10) == pytest.approx(2.0 * 10 / (10 * 1.0 + 3.0))
+    assert PAIR.semantic(1.0, 10) == pytest.approx(PAIR.bound(10))
+    longer = Pair(DRAFT, LINE, base=2.0, rate=1.5)  # a draft that needs more tokens for the same text
+    assert longer.bound(10) == pytest.approx(2.0 * 10 / (15 * 1.0 + 3.0))
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3])
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.8, 1.0])
+def test_the_closed_form_is_the_mean_of_the_loop(gamma, kept):
+    """Rounds of `semantic` played with drawn verdicts, their passes counted."""
+    rng, length = np.random.default_rng(0), 6
+    cost, steps, passes = Cost(DRAFT, LINE), 0, {"draft": Counter(), "target": Counter()}
+    for _ in range(8000):
+        verdicts = rng.random(gamma) < kept
+        good = gamma if verdicts.all() else int(np.argmin(verdicts))
+        passes["draft"][1] += gamma * length
+        passes["target"][gamma * length] += 1
+        if good < gamma:
+            passes["target"][1] += length
+            passes["draft"][length] += 1
+        steps += good + (good < gamma)
+    assert PAIR.semantic(kept, length, gamma) == pytest.approx(steps * length * 2.0 / cost.seconds(passes), rel=0.02)
+
+
+def test_exact_speculation_by_simulation():
+    rng, guesses, kept = np.random.default_rng(1), 4, 0.7
+    tokens = seconds = 0.0
+    for _ in range(8000):
+        verdicts = rng.random(guesses) < kept
+        tokens += 1 + (guesses if verdicts.all() else int(np.argmin(verdicts)))
+        seconds += guesses * DRAFT.write + LINE.at(guesses + 1)
+    assert PAIR.exact(kept, guesses) == pytest.approx(tokens * 2.0 / seconds, rel=0.02)
+
+
+def test_break_even_is_where_nothing_is_gained():
+    even = PAIR.break_even(10)
+    assert 0 < even < 1 and PAIR.semantic(even, 10) == pytest.approx(1.0, abs=1e-3)
+    assert Pair(LINE, LINE, base=2.0).break_even(10) is None  # the draft is as slow as the target
+    assert Pair(DRAFT, LINE, base=50.0).break_even(10) == 0.0
+
+
+def test_a_plan_says_plainly_that_nothing_can_win():
+    slow = [timed(), timed("draft", curve=LINE, model="d")]
+    said = command.verdict(slow, placements.placements(slow), 10, 0.9)
+    assert said.startswith("No drafting can win here") and "m on transformers int8 alone" in said
+    good = [timed(), timed("draft", curve=Curve((1, 10), (0.1, 0.2)), model="d")]
+    assert "expect" in command.verdict(good, placements.placements(good), 10, 0.8)
+    assert "nothing wins" in command.verdict(good, placements.placements(good), 10, 0.0)
+
+
+def test_every_placement_is_compared_with_the_fastest_target_alone():
+    fast = Curve((1, 10), (1.0, 8.0))
+    found = [timed(), timed(engine="llamacpp gguf", curve=fast), timed("draft", curve=DRAFT, model="d", vocab="w")]
+    placed = placements.placements(found)
+    assert {p.pair.base for p in placed} == {1.0} and len(placed) == 2
+    assert not placed[0].shares_vocabulary
+
+
+def bench_rows():
+    common = {"phases": {"score": 0.5}, "offered": 4, "accepted": 1, "accepted_tokens": 10, "discarded_tokens": 30}
+    exact = {"exact_offered": 0, "exact_accepted": 0}
+    return [
+        {"method": "target", "passes": {"target": {"1": 3, "10": 1}}, "latency_s": 10.0, **common, **exact},
+        {"method": "semantic", "passes": {"target": {"10": 1}, "draft": {"1": 2}}, "latency_s": 5.0, **common, **exact},
+    ]
+
+
+def test_a_bench_is_predicted_from_its_passes():
+    found = command.predicted(bench_rows(), Cost(DRAFT, LINE))
+    assert found["target"] == pytest.approx({"predicted_s": 9.0, "measured_s": 10.0, "ratio": 0.9})
+    assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
+
+
+def test_what_a_bench_has_seen():
+    seen = command.Seen.of(bench_rows())
+    assert (seen.step, seen.kept, seen.exact) == (10.0, 0.25, None)
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """A project whose models are tiny."""
+    from semspec import engine
+
+    shutil.copy("params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine, "load", lambda name, *_: tiny_engine(seed=len(name)))
+    monkeypatch.setattr(placements, "QUESTIONS", 1)
+    monkeypatch.setattr(placements, "can_run", lambda name, settings: settings.kind == "transformers")
+    return tmp_path
+
+
+def test_plan_writes_tables_and_a_picture(planned, capsys):
+    assert cli.main(["plan", "--acceptance", "0.6", "--drafts", "aa,bbb", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [m["model"] for m in found["models"]][1:] == ["aa", "bbb"] and len(found["placements"]) == 2
+    made = {p.name for p in (planned / "results/plan").iterdir()}
+    assert {"plan.json", "plan.png", "costs.md", "bounds.csv", "choices.md"} <= made
+
+
+def test_check_needs_counted_passes(planned, capsys):
+    files.write_jsonl(planned / "old/results.jsonl", [{"method": "target", "latency_s": 1.0}])
+    assert cli.main(["plan", "--check", "old"]) == 2
+    assert "before passes were counted" in capsys.readouterr().err
+    files.write_jsonl(planned / "new/results.jsonl", bench_rows())
+    assert cli.main(["plan", "--check", "new", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"target", "semantic"}
+    assert (planned / "new/prediction.md").exists()
+
+
+@pytest.mark.parametrize("share", ["1.5", "x", "nan"])
+def test_an_acceptance_is_a_share(share, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["plan", "--acceptance", share])
+    assert "is no share" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Variants: a method beside itself with other parameters, in one bench."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import FakeEngine, ScriptedProbe
+from test_decoding import DRAFT, TARGET
+
+from semspec import cli, config
+from semspec.bench import command, runner
+from semspec.errors import UserError
+from semspec.problems import Problem
+from semspec.report import paper
+
+
+def settings(**bench):
+    data = config.load(".").model_dump()
+    data["decide"] |= {"rule": "ratio", "threshold": 0.5}
+    data["bench"] |= bench
+    return config.validate(data)
+
+
+def test_a_variant_changes_what_it_names_and_nothing_else():
+    base = settings(variants=["semantic@gamma=2"])
+    method, own = config.variant(base, "semantic@rule=p+threshold=null+gamma=3")
+    assert (method, own.decide.rule, own.decide.threshold, own.bench.gamma) == ("semantic", "p", None, 3)
+    assert own.text == base.text and own.bench.variants == []
+    assert config.variant(base, "target") == ("target", base)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("semantics@gamma=2", "did you mean 'semantic'"),
+        ("semantic@gama=2", "did you mean 'gamma'"),
+        ("semantic@gamma", "write it as METHOD@name=value"),
+        ("semantic@", "write it as METHOD@name=value"),
+        ("semantic@gamma=0", "parameter 'bench.gamma' is 0"),
+        ("semantic@max_tokens=9", "a method has no 'max_tokens' of its own"),  # the budget is everybody's
+        ("semantic@rule=[", "not valid YAML"),
+    ],
+)
+def test_a_wrong_variant_is_refused_before_any_work(name, says):
+    with pytest.raises(UserError, match=says.replace("(", r"\(")):
+        settings(variants=[name])
+
+
+def test_one_bench_runs_a_method_with_two_settings(tmp_path, monkeypatch):
+    names = ["target", "semantic", "semantic@gamma=2", "semantic@threshold=0.9"]
+    models = FakeEngine("draft", DRAFT), FakeEngine("target", TARGET)
+    monkeypatch.setattr(command, "load_models", lambda *_: models)
+    probes = {"draft": ScriptedProbe(1.0), "target": ScriptedProbe(0.7)}
+    made = command.Methods(names, settings(), probes)
+    assert [made[n].gamma for n in names[1:]] == [1, 2, 1]
+    rows = runner.run(settings(), made, [Problem("1", "Q?", "6")], tmp_path)
+    assert list(rows["methods"]) == names
+    kept = {n: rows["methods"][n]["acceptance_rate"] for n in names[1:]}
+    assert kept["semantic"] == kept["semantic@gamma=2"] == 1.0 and kept["semantic@threshold=0.9"] == 0.0
+    lengths = {n: rows["methods"][n]["acceptance_length"] for n in names[1:3]}
+    assert lengths["semantic@gamma=2"] > lengths["semantic"]
+
+
+def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):
+    assert command.plain(["semantic@gamma=2", "target"]) == {"semantic", "target"}
+    assert list(command._folders(settings(), tmp_path, ["semantic@gamma=2"])) == ["semantic"]
+
+
+def test_the_command_line_tells_variants_from_methods(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(command, "bench", lambda s, *_: seen.update(s.bench.model_dump()) or {"methods": {}})
+    assert cli.main(["bench", "--methods", "target,semantic@gamma=2", "--json"]) == 0
+    assert seen["methods"] == ["target"] and seen["variants"] == ["semantic@gamma=2"]
+
+
+def test_the_papers_figure_4_takes_each_gamma_from_its_variant():
+    methods = {"semantic": {"pass_at_1": 0.5, "tps": 9.0}, "semantic@gamma=3": {"pass_at_1": 0.25, "tps": 7.0}}
+    filled = paper.fill(paper.FIGURE_4, methods, "gsm_symbolic", "a → b", settings())
+    cells = {name: row[-2:] for name, row in filled.blocks[-1].rows}
+    assert cells == {"γ = 1": ["0.500", "9.00"], "γ = 2": ["not run"] * 2, "γ = 3": ["0.250", "7.00"]}
+    assert json.dumps(cells)
