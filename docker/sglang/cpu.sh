@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An SGLang server on a CPU, for the conformance tests of the engine: an environment of its own (1.6 GB, made once), then
+# An SGLang server on a CPU, for the conformance tests of the engine: an environment of its own (2.6 GB, made once), then
 # docker/sglang/cpu.py with SemanticSpec's models. It computes as a server on a GPU does, slowly, one thread.
 #
 #   docker/sglang/cpu.sh                                   SmolLM2-135M on port 30000, until Ctrl-C
