@@ -11,6 +11,7 @@ a method's speed-up over llama.cpp, whatever the machine did in between. A kille
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, read_jsonl
 from semspec.models import gguf
+from semspec.provenance import params_sha256
 from semspec.schema import Settings
 
 PLAIN = "llama.cpp"
@@ -63,6 +65,8 @@ def asked(chosen: argparse.Namespace) -> tuple[Settings, list[problems.Problem],
         raise UserError("that comparison was sampled; run `semspec bench` with bench.temperature 0")
     if (came["draft"], came["target"]) != (settings.models.draft, settings.models.target):
         raise UserError(f"params.yaml names other models than the comparison's {came['draft']}, {came['target']}")
+    if params_sha256(settings) != came["params_sha256"]:
+        print("note: params.yaml has changed since that comparison; its budget, prompt and engine count", file=sys.stderr)
     found = problems.load(came["dataset"], "test", len({row["id"] for row in rows}), settings.seed)
     if problems.dataset_id(found) != came["dataset_sha256"]:
         raise UserError("params.yaml gives other problems than the comparison had; is it of another run?")
