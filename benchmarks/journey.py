@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,11 @@ def end(folder: str) -> None:
                 continue
         return found
 
-    for process in inside():
-        process.terminate()
-    psutil.wait_procs(inside(), timeout=15)
-    for process in inside():
-        process.kill()
+    for way in ("terminate", "kill"):
+        for process in inside():
+            with suppress(psutil.NoSuchProcess):  # it ended by itself
+                getattr(process, way)()
+        psutil.wait_procs(inside(), timeout=15)
     until(lambda: not inside(), "processes end", 15)
 
 
