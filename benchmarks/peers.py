@@ -66,9 +66,7 @@ def asked(chosen: argparse.Namespace) -> tuple[Settings, list[problems.Problem],
     if (came["draft"], came["target"]) != (settings.models.draft, settings.models.target):
         raise UserError(f"params.yaml names other models than the comparison's {came['draft']}, {came['target']}")
     if params_sha256(settings) != came["params_sha256"]:
-        print(
-            "note: params.yaml has changed since that comparison; its budget, prompt and engine count", file=sys.stderr
-        )
+        print("note: params.yaml has changed since that comparison; its engine and budget count", file=sys.stderr)
     found = problems.load(came["dataset"], "test", len({row["id"] for row in rows}), settings.seed)
     if problems.dataset_id(found) != came["dataset_sha256"]:
         raise UserError("params.yaml gives other problems than the comparison had; is it of another run?")

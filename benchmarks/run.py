@@ -54,11 +54,10 @@ def main() -> int:
             print(f"{name}: measured already")
             continue
         print(f"{name} ...", flush=True)
-        if subprocess.run([sys.executable, str(HERE / f"{name}.py"), *passed], check=False).returncode != 0:
-            failed.append(name)
-        write_page(folder, page)
-    if chosen.page:
-        write_page(folder, page)
+        code = subprocess.run([sys.executable, str(HERE / f"{name}.py"), *passed], check=False).returncode
+        if code != 0:
+            failed.append(f"{name} (exit code {code})")
+    write_page(folder, page)
     if failed:
         print(f"failed: {', '.join(failed)}; their own lines are above", file=sys.stderr)
     return 1 if failed else 0
