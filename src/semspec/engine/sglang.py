@@ -112,7 +112,7 @@ class SglangText(CachedText):
         self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
     ) -> Step:
         if self._last_read and self._last_read[0] == self.tokens:
-            self._read = self.engine.rows(self._last_read[1])
+            self._read = list(self.engine.rows(self._last_read[1]))
         return super().rewrite(n_tokens, step_ends, sampling, max_tokens, propose)
 
 
