@@ -128,6 +128,8 @@ def solve(args: argparse.Namespace) -> int:
 def bench(args: argparse.Namespace) -> int:
     asked = [m.strip() for m in (args.methods or "").split(",") if m.strip()]
     plain, variants = [m for m in asked if "@" not in m], [m for m in asked if "@" in m]
+    if args.methods is not None and not plain:
+        raise UserError("--methods names no plain method; add what is compared with, such as target,semantic@gamma=2")
     settings = _overridden(
         args,
         seed=args.seed,

@@ -132,11 +132,16 @@ def planned(tmp_path, monkeypatch):
 
 
 def test_plan_writes_tables_and_a_picture(planned, capsys):
-    assert cli.main(["plan", "--acceptance", "0.6", "--drafts", "aa,bbb", "--json"]) == 0
+    assert cli.main(["plan", "--acceptance", "0.6", "--drafts", "org/aa,org/bbb", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [m["model"] for m in found["models"]][1:] == ["aa", "bbb"] and len(found["placements"]) == 2
+    assert [m["model"] for m in found["models"]][1:] == ["org/aa", "org/bbb"] and len(found["placements"]) == 2
     made = {p.name for p in (planned / "results/plan").iterdir()}
     assert {"plan.json", "plan.png", "costs.md", "bounds.csv", "choices.md"} <= made
+
+
+def test_a_model_that_is_none_is_refused_before_anything_is_timed(planned, capsys):
+    assert cli.main(["plan", "--drafts", "nope"]) == 2
+    assert "unknown model 'nope'" in capsys.readouterr().err and not (planned / "results").exists()
 
 
 def test_check_needs_counted_passes(planned, capsys):

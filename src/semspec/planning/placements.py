@@ -13,6 +13,7 @@ from itertools import product
 from semspec import engine
 from semspec.engine.base import Engine
 from semspec.errors import UserError
+from semspec.models import check_name
 from semspec.planning.cost import QUESTIONS, Curve, measure
 from semspec.planning.gain import Pair
 from semspec.problems import Problem, load
@@ -69,6 +70,7 @@ def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str
     """(role, model, engine) of everything that can run here; `UserError` where a model can't run at all."""
     found = []
     for role, name in [("target", settings.models.target), *(("draft", d) for d in drafts)]:
+        check_name(name)
         ways = [settings.engine.of(role).model_copy(update={"kind": kind}) for kind in KINDS]
         able = [w for w in ways if can_run(name, w)]
         if not able:
