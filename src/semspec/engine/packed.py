@@ -24,7 +24,7 @@ PREFIXES = 16  # prompts whose caches are kept: those of a shard are sampled fro
 def _prefix(engine: TransformersEngine, prompt: Sequence[int]) -> tuple[Any, torch.Tensor]:
     """Cache and last logits `[1, vocab]` of one prompt, computed once while it is among the last `PREFIXES`.
 
-    The cache is shared: whoever appends to it crops it back.
+    The cache is shared: nobody appends to it.
     """
     key = tuple(prompt)
     kept = engine.prefixes
@@ -72,18 +72,16 @@ def read_apart(
     engine: TransformersEngine, prompt: Sequence[int], parts: Sequence[Sequence[int]], pool: Pool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """See `LocalEngine.read_apart`: the parts lie end to end in ONE row, under a mask that keeps them apart."""
-    cache, logits = _prefix(engine, prompt)
-    start = len(prompt)
+    shared, logits = _prefix(engine, prompt)
+    cache, start = new_cache(engine.config), len(prompt)
+    for layer, prefix in zip(cache.layers, shared.layers, strict=True):  # the parts' room is let go with this cache
+        layer.put("keys", prefix.keys)
+        layer.put("values", prefix.values)
     ids = torch.tensor([[t for p in parts for t in p]], device=engine.device)
     owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(p) for p in parts])).to(engine.device)
     within = torch.cat([torch.arange(len(p)) for p in parts]).to(engine.device)
     # a token sees the prompt, and what stands before it in its own text
     own = (owner[:, None] == owner[None]) & (within[:, None] >= within[None])
     seen = torch.cat([own.new_ones(len(owner), start), own], dim=1)
-    try:
-        passed = engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=(start + within)[None])[
-            0
-        ]
-    finally:
-        cache.crop(-(cache.get_seq_length() - start))
-    return logits, passed
+    positions = (start + within)[None]
+    return logits, engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=positions)[0]
