@@ -54,7 +54,8 @@ def track() -> None:
 def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """From models to report. Runs what is out of date, and nothing else."""
     try:
-        bring_up_to_date(request)
+        with library.alone(ROOT):
+            bring_up_to_date(request)
     except (UserError, StageFailed) as e:
         return ui.failed(e)
     return None

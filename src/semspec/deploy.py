@@ -7,6 +7,7 @@ flows/deploy.py, which knows what is offered.
 from __future__ import annotations
 
 import functools
+import http.client
 import http.server
 import os
 import threading
@@ -31,6 +32,8 @@ def show_results(root: Path, port: int) -> str:
     handler = functools.partial(_Quiet, directory=str(root / "results"))
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OverflowError:
+        raise UserError(f"port {port} is none; choose one up to 65535 with --port") from None
     except OSError:
         raise UserError(f"port {port} is in use, perhaps by another `semspec deploy`; choose one with --port") from None
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -43,7 +46,7 @@ def check_server(api: str) -> None:
         with urllib.request.urlopen(f"{api}/health", timeout=10) as answer:
             if answer.read() == b"true":
                 return
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
         pass
     raise UserError(
         f"no Prefect server answers at {api}; run `prefect server start` or set PREFECT_API_URL (docs/prefect.md)"

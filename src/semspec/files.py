@@ -86,7 +86,11 @@ def write_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:
 
 def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(present(path).read_text(encoding="utf-8").split("\n"), 1):
+    try:
+        text = present(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no UTF-8 text; save it as such") from None
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -15,11 +15,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -170,7 +171,7 @@ def comparison(path: Path) -> list[dict[str, str]]:
     """The comparison in a summary.json, a row for each method, as text; empty when there is none."""
     try:
         methods = json.loads(path.read_text(encoding="utf-8"))["methods"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
     columns = {
         "pass_at_1": ("Pass@1", "{:.3f}"),
@@ -200,6 +201,25 @@ def results_table(root: Path) -> str:
     rows = [list(found[0]), *(list(row.values()) for row in found)] if found else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Hold the project against another run, from before its parameters are changed; a killed one holds nothing.
+
+    The flow that `semspec run` calls takes the same lock once more.
+    """
+    path = root.resolve() / ".dvc/tmp/semspec.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, is_singleton=True, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError("another run is working here; wait for it, or end it where it was started") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def track(root: Path) -> None:
@@ -251,26 +271,27 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
     quiet(root)
     check_repository(root)
     config.load(root)  # a file that is no YAML is better explained here than by DVC
-    todo = stale(root)  # then: it refuses while another run works, before that run's parameters are changed
-    changed = config.apply(root, profile, overrides, preflight.check)
-    for name in changed:
-        print(f"params.yaml: {name} changed")
-    if changed:
-        todo = stale(root)
-    settings = config.load(root)
-    if todo:
-        print(f"to do: {', '.join(todo)}", flush=True)
+    with alone(root):
+        todo = stale(root)  # then: it refuses while `dvc repro` works, before that one's parameters are changed
+        changed = config.apply(root, profile, overrides, preflight.check)
+        for name in changed:
+            print(f"params.yaml: {name} changed")
+        if changed:
+            todo = stale(root)
+        settings = config.load(root)
+        if todo:
+            print(f"to do: {', '.join(todo)}", flush=True)
 
-        def call() -> None:
-            flow = load_flow(root)
-            flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
+            def call() -> None:
+                flow = load_flow(root)
+                flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
 
-        code = run_flow(call, "semspec stage NAME")
-        if code != 0:
-            return code
-    else:
-        track(root)  # what a killed run or another tracking server has missed; doing it twice changes nothing
-        print("everything is up to date")
+            code = run_flow(call, "semspec stage NAME")
+            if code != 0:
+                return code
+        else:
+            track(root)  # what a killed run or another tracking server has missed; doing it twice changes nothing
+            print("everything is up to date")
     print()
     print(results_table(root))
     print(f"\nreport   {REPORT}")

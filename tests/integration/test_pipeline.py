@@ -288,6 +288,12 @@ def test_cancelling_leaves_no_process(project, server):
         assert stage
         with pytest.raises(UserError, match=r"another run .*; wait for it, or end it with `kill -TERM"):
             pipeline.stale(project)
+        params = (project / "params.yaml").read_bytes()
+        with pytest.raises(UserError, match="another run is working here"), pipeline.alone(project):
+            raise AssertionError("it is not alone")
+        refused = semspec_run(project, "seed=5", PREFECT_API_URL=server)
+        assert refused.returncode == 2 and "another run" in refused.stderr
+        assert (project / "params.yaml").read_bytes() == params
         flow.send_signal(signal.SIGTERM)
         flow.communicate(timeout=20)
         assert flow.returncode != 0
@@ -305,5 +311,8 @@ def test_table_has_a_dash_for_what_is_missing(tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"methods": {"draft": {"pass_at_1": 0.25, "speedup": None, "n": 4}}}))
     (row,) = pipeline.comparison(path)
+    torn = tmp_path / "torn.json"
+    torn.write_text("[]")
+    assert pipeline.comparison(torn) == []
     assert row["method"] == "draft" and row["Pass@1"] == "0.250" and row["speed-up"] == "-" and row["n"] == "4"
     assert pipeline.results_table(tmp_path).splitlines()[1].split() == ["draft", "0.250", "-", "-", "-", "-", "-", "4"]

@@ -56,3 +56,9 @@ def test_equal_tables_have_equal_bytes(tmp_path):
         files.write_safetensors(tmp_path / f"{name}.safetensors", {"x": np.ones((2, 3))})
     for kind in ("parquet", "safetensors"):
         assert files.sha256(tmp_path / f"a.{kind}") == files.sha256(tmp_path / f"b.{kind}")
+
+
+def test_rows_in_another_encoding_are_refused(tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes('{"question": "caf\u00e9"}'.encode("latin-1"))
+    with pytest.raises(UserError, match="no UTF-8 text"):
+        files.read_jsonl(tmp_path / "rows.jsonl")

@@ -233,12 +233,15 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"settings": settings(temperature=0.5)}, {"identity": "other probes"}])
 def test_other_settings_redo_everything(tmp_path: Path, change: dict) -> None:
-    """Rows of a killed run with other settings or other probes are not mixed in."""
+    """Rows of a killed run with other settings or other probes are not mixed in, and wait for those settings."""
     with pytest.raises(RuntimeError):
         go(tmp_path, [], fail_at="Three?")
     log: list[tuple[str, str]] = []
     go(tmp_path, log, **change)
     assert len(log) == 6
+    log.clear()
+    go(tmp_path, log)
+    assert len(log) == 2 and not (tmp_path / runner.PARTIAL).exists()
 
 
 def test_more_problems_keep_the_rows_of_a_killed_run(tmp_path: Path) -> None:

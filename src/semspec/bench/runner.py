@@ -35,6 +35,7 @@ Grader = Callable[[str, str], Any]
 Part = tuple[int, int]  # (k, n): every n-th problem, from the k-th on
 WHOLE: Part = (1, 1)
 PARTIAL = "results.partial.jsonl"  # rows so far; a part's are in results.partial.K-N.jsonl
+PARTIALS = "results.partial*.jsonl"
 WARM_UP = "What is 1 + 1?"
 _TIMES = ("latency_s", "phases")  # the fields that differ between two equal runs
 _BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
@@ -138,29 +139,40 @@ def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
 Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat
 
 
-def _read_partial(path: Path, key: str) -> Rows:
-    """The rows of a file that still hold; its last line may be torn."""
-    done = {}
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file of answers; its last one may be torn."""
+    found = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
+        with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
-            row = entry["row"]
-            if entry["key"] == key:
-                done[entry["asked"], row["method"], row["repeat"]] = row
-        except (ValueError, KeyError, TypeError):
-            continue
-    return done
+            _place(entry), entry["key"]
+            found.append(entry)
+    return found
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[str, str, int]:
+    return entry["asked"], entry["row"]["method"], entry["row"]["repeat"]
 
 
 def _recover(out: Path, mine: Path, key: str) -> Rows:
-    """Rows of killed runs, and of parts, that still hold; the file `mine` is cut down to those in it."""
+    """Rows of killed runs, and of parts, that still hold. The file `mine` loses a torn line and nothing else."""
     done: Rows = {}
-    for path in sorted(out.glob("results.partial*.jsonl")):
-        rows = _read_partial(path, key)
+    for path in sorted(out.glob(PARTIALS)):
+        entries = _entries(path)
         if path == mine:
-            write_jsonl(path, [{"key": key, "asked": k[0], "row": row} for k, row in rows.items()])
-        done |= rows
+            write_jsonl(path, entries)
+        done |= {_place(e): e["row"] for e in entries if e["key"] == key}
     return done
+
+
+def _discard(out: Path, key: str) -> None:
+    """Take the rows of a finished run out of the files; what was begun with other parameters stays."""
+    for path in out.glob(PARTIALS):
+        others = [e for e in _entries(path) if e["key"] != key]
+        if others:
+            write_jsonl(path, others)
+        else:
+            path.unlink()
 
 
 def _sha256(*parts: str) -> str:
@@ -276,6 +288,5 @@ def run(
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)
-    for path in out.glob("results.partial*.jsonl"):
-        path.unlink()
+    _discard(out, key)
     return summary

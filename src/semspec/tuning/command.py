@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from semspec import config, files, preflight
+from semspec import config, files, pipeline, preflight
 from semspec.errors import UserError
 from semspec.planning.cost import Cost
 from semspec.schema import Settings
@@ -249,7 +249,8 @@ def apply(root: Path, overrides: Mapping[str, Any], write: bool) -> str:
         before = (root / config.PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
         after = (Path(copy) / config.PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     if write:
-        config.apply(root, None, changes, preflight.check)
+        with pipeline.alone(root):
+            config.apply(root, None, changes, preflight.check)
     return "".join(difflib.unified_diff(before, after, config.PARAMS, f"{config.PARAMS} (the winner)"))
 
 
