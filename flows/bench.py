@@ -20,7 +20,8 @@ from prefect import flow, get_run_logger, task  # noqa: E402
 from prefect.cache_policies import NO_CACHE  # noqa: E402
 from pydantic import Field  # noqa: E402
 
-TAKEN = ("bench", "report", *config.profiles())  # the pipeline's folders, and published runs
+# the folders of the pipeline and of other commands, and published runs
+TAKEN = ("bench", "report", "plan", "tune", "studies", *config.profiles())
 
 Request = forms.request(
     ["seed", "bench", "decide", "exact", "baselines", "scale"],

@@ -70,12 +70,15 @@ def write_json(path: Path | str, value: Any) -> None:
         t.write_text(json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path | str) -> Any:
+def read_json(path: Path | str) -> dict[str, Any]:
     path = present(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:  # not JSON, or not UTF-8
         raise UserError(f"{path} is not valid JSON; delete it and run its stage again") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is no JSON object; delete it and run its stage again")
+    return value
 
 
 def write_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:
@@ -97,6 +100,8 @@ def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
             rows.append(json.loads(line))
         except ValueError:
             raise UserError(f"{path} line {number} is not valid JSON; mend that line") from None
+        if not isinstance(rows[-1], dict):
+            raise UserError(f"{path} line {number} is not an object; mend that line")
     return rows
 
 

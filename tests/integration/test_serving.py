@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from served import serving, settings, slow_down
 
 from semspec.decoding import Setup
+from semspec.serving.app import MAX_BODY
 
 HI = [{"role": "user", "content": "hi"}]
 pytestmark = pytest.mark.timeout(300)
@@ -199,10 +200,16 @@ def test_bodies_that_are_no_requests(server):
         (b"{}", {"content-type": "text/plain"}),
     ):
         assert httpx.post(url, content=content, headers=headers).status_code == 400
+    told = httpx.post(url, content=b"{", headers=as_json).json()["error"]
+    assert told["message"].startswith("the body is no JSON") and told["param"] is None
+    long = httpx.post(url, content=b'{"model": "' + b"x" * MAX_BODY + b'"}', headers=as_json)
+    assert long.status_code == 413 and "longer than 4 MiB" in long.json()["error"]["message"]
+    assert "function" not in ask(server, stop=[5]).json()["error"]["message"]
     assert ask(server, model="gpt-9").status_code == 404
     assert httpx.get(server.url + "/v1/models/gpt-9").json()["error"]["type"] == "not_found_error"
     assert httpx.get(url).status_code == 405
     assert httpx.get(server.url + "/health", headers={"host": "elsewhere.example"}).status_code == 400
+    assert httpx.get(server.url + "/health", headers={"host": "[::1]:8000"}).status_code == 200
 
 
 def test_models_health_and_metrics(server):

@@ -62,3 +62,9 @@ def test_rows_in_another_encoding_are_refused(tmp_path):
     (tmp_path / "rows.jsonl").write_bytes('{"question": "caf\u00e9"}'.encode("latin-1"))
     with pytest.raises(UserError, match="no UTF-8 text"):
         files.read_jsonl(tmp_path / "rows.jsonl")
+
+
+def test_a_line_that_is_no_object_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n[2]\n')
+    with pytest.raises(UserError, match="line 2 is not an object"):
+        files.read_jsonl(tmp_path / "rows.jsonl")

@@ -308,3 +308,13 @@ def test_parts_answer_every_problem_once_and_merge_to_the_same_bytes(tmp_path: P
     assert merged == []
     assert (out / "graded.jsonl").read_bytes() == (tmp_path / "alone/graded.jsonl").read_bytes()
     assert not list(out.glob("*.partial*"))
+
+
+@pytest.mark.parametrize("summary", [{}, {"methods": {}}, {"methods": {"target": {}}}])
+def test_what_is_no_finished_comparison_is_refused(tmp_path: Path, summary: object) -> None:
+    """A summary of another kind, or of other methods than the rows have, is no traceback."""
+    go(tmp_path, [])
+    assert set(runner.read(tmp_path)[1]["methods"]) == {"target", "draft"}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(UserError, match="no finished comparison"):
+        runner.read(tmp_path)

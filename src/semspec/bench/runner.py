@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from semspec import schema
 from semspec.bench.metrics import summarize
 from semspec.errors import UserError
-from semspec.files import write_json, write_jsonl
+from semspec.files import read_json, read_jsonl, write_json, write_jsonl
 
 if TYPE_CHECKING:
     from semspec.decoding.base import Answer, Method
@@ -134,6 +134,15 @@ def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
     kept = {k: v for k, v in row.items() if k not in _TIMES}
     kept["trace"] = [{k: v for k, v in step.items() if k != "seconds"} for step in row["trace"]]
     return kept
+
+
+def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """results.jsonl and summary.json of a finished comparison; `UserError` where they are none, or disagree."""
+    rows, summary = read_jsonl(folder / "results.jsonl"), read_json(folder / "summary.json")
+    methods = summary.get("methods")
+    if not isinstance(methods, dict) or not methods or {r.get("method") for r in rows} != set(methods):
+        raise UserError(f"{folder} holds no finished comparison; run `semspec bench --out {folder}`, or `semspec run`")
+    return rows, summary
 
 
 Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat

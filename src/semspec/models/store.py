@@ -81,7 +81,7 @@ def pull(names: Iterable[str], progress: bool = True) -> list[Path]:
 def installed(name: str) -> bool:
     """Whether a catalogue model is there, judged by its manifest and file sizes, or one that is trained here."""
     if name in TRAINED:
-        return (_folder(TRAINED[name]) / "config.json").is_file()
+        return all((_folder(TRAINED[name]) / f).is_file() for f in ("config.json", "model.safetensors"))
     folder = _folder(name)
     try:
         manifest = read_json(folder / MANIFEST)
@@ -138,6 +138,8 @@ def _entry(name: str) -> Entry:
 
 def check_name(name: str, kind: Literal["language model", "encoder"] = "language model") -> None:
     """`UserError` when `name` can be no model of that kind, or is an empty folder; fetches nothing."""
+    if not name.strip():
+        raise UserError("the name of a model is empty; `semspec models list` says which there are")
     if name in CATALOGUE:
         if (CATALOGUE[name].name == ENCODER) != (kind == "encoder"):
             raise UserError(f"'{name}' is no {kind}; `semspec models list` says what each model is")

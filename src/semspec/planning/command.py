@@ -206,6 +206,8 @@ def verdict(timed: Sequence[Timed], placed: Sequence[Placement], length: float, 
 def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     """Predict the latencies of a finished bench from its passes, and say how far off that is."""
     rows = files.read_jsonl(files.present(results / "results.jsonl"))
+    if not rows:
+        raise UserError(f"{results / 'results.jsonl'} holds no answer; run the bench again")
     if not all(r.get("passes") for r in rows):
         raise UserError(f"{results} was made before passes were counted; run the bench again")
     if (results / "params.yaml").exists():

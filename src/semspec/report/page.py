@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semspec.bench import runner
 from semspec.bench.metrics import BASE, BY_KEY, METRICS, order
-from semspec.files import atomic, read_json, read_jsonl, read_parquet, read_safetensors
+from semspec.files import atomic, read_json, read_parquet, read_safetensors
 from semspec.probe import evaluation
 from semspec.report import figures, paper, problems, tables
 from semspec.rules import in_words, ratio
@@ -57,10 +58,10 @@ class Inputs:
         def optional(name: str, reader: Any) -> Any:
             return reader(root / name) if results is None and (root / name).exists() else None
 
-        bench = results or root / "results/bench"
+        rows, summary = runner.read(results or root / "results/bench")
         return cls(
-            rows=read_jsonl(bench / "results.jsonl"),
-            summary=read_json(bench / "summary.json"),
+            rows=rows,
+            summary=summary,
             metrics=optional("data/probes/metrics.json", read_json),
             predictions=optional("data/probes/predictions.parquet", read_parquet),
             labels=optional("data/labels.parquet", read_parquet),

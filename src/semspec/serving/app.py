@@ -21,6 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semspec.errors import UserError
 from semspec.serving.decoder import Ask, Done, Piece
@@ -46,6 +47,7 @@ from semspec.serving.protocol import (
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 BEARER = HTTPBearer(auto_error=False, description="The server's API key, where it has one.")
+MAX_BODY = 4 << 20  # bytes of a request; the longest prompt is far below
 PING = 15.0  # seconds of silence after which a stream shows that it lives
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}  # one of a stream
@@ -54,6 +56,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorReply, "description": "The request asks for what cannot be."},
     401: {"model": ErrorReply, "description": "The API key is missing or wrong."},
     404: {"model": ErrorReply, "description": "Another model is served."},
+    413: {"model": ErrorReply, "description": "The body is too long."},
     429: {"model": ErrorReply, "description": "The queue is full; `Retry-After` says when to come back."},
     503: {"model": ErrorReply, "description": "The server is shutting down."},
     504: {"model": ErrorReply, "description": "No answer within the time limit."},
@@ -75,9 +78,30 @@ class ApiError(Exception):
         return ErrorReply(error=Error(message=message or "", type=kind, param=param)).model_dump()
 
 
+class BodyLimit:
+    """Refuse a body of more than `MAX_BODY` bytes before it is read as JSON, which would hold up every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > MAX_BODY:
+                raise HTTPException(413, f"the body is longer than {MAX_BODY >> 20} MiB")
+            return message
+
+        await self.app(scope, counted, send)
+
+
 def make_app(desk: Desk, name: str, api_key: str | None = None, hosts: list[str] | None = None) -> FastAPI:
     """The application. `hosts`: names by which it may be addressed, None = any."""
     app = FastAPI(title="SemanticSpec", version="1", docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit)
     if hosts is not None:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     _handle_errors(app, desk)
@@ -184,7 +208,11 @@ def _handle_errors(app: FastAPI, desk: Desk) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        param = ".".join(str(part) for part in first["loc"] if part != "body") or None
+        if first["type"] == "json_invalid":
+            return reply(request, ApiError(400, f"the body is no JSON: {first['ctx']['error']}"))
+        # a union adds the names of its members to the place
+        parts = [p for p in map(str, first["loc"]) if p.isidentifier() or p.isdigit()]
+        param = ".".join(p for p in parts if p not in ("body", "str", "int")) or None
         return reply(request, ApiError(400, f"{param or 'the body'}: {first['msg']}", param))
 
     @app.exception_handler(Exception)

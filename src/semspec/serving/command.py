@@ -28,9 +28,7 @@ from semspec.serving.decoder import Decoder
 from semspec.serving.desk import Desk
 from semspec.serving.metrics import Metrics
 
-# A page elsewhere must not reach us by a name of its own. Starlette cuts what it is asked for at the first colon, so
-# that "[" stands for every address of IPv6, none of which is a name.
-LOCAL = ["localhost", "127.0.0.1", "["]
+LOCAL = ["localhost", "127.0.0.1", "[::1]"]  # a page elsewhere must not reach us by a name of its own
 HANG_UP = 5  # seconds after the last answer in which a client may take it
 
 
