@@ -128,8 +128,8 @@ def solve(args: argparse.Namespace) -> int:
 def bench(args: argparse.Namespace) -> int:
     asked = [m.strip() for m in (args.methods or "").split(",") if m.strip()]
     plain, variants = [m for m in asked if "@" not in m], [m for m in asked if "@" in m]
-    if args.methods is not None and not plain:
-        raise UserError("--methods names no plain method; add what is compared with, such as target,semantic@gamma=2")
+    if variants and not plain:
+        raise UserError(f"--methods has variants only ({variants[0]}); add a method without @, such as target")
     settings = _overridden(
         args,
         seed=args.seed,

@@ -61,7 +61,7 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
         (["bench", "--set", "limit"], "section.name=value"),
         (["bench", "--set", "seed.x=3"], "not a section"),
         (["bench", "--methods", "target,magic"], "bench.methods"),
-        (["bench", "--methods", "semantic@gamma=2"], "no plain method"),
+        (["bench", "--methods", "semantic@gamma=2"], "variants only"),
         (["bench", "--dataset", "nope.jsonl", "--methods", "target"], "nope.jsonl"),
         (["bench", "--limit", "0"], "bench.limit"),
         (["models", "pull", "qwen2.5-coder-0.5b-instrukt"], "did you mean"),
