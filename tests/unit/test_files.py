@@ -68,3 +68,9 @@ def test_a_line_that_is_no_object_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n[2]\n')
     with pytest.raises(UserError, match="line 2 is not an object"):
         files.read_jsonl(tmp_path / "rows.jsonl")
+
+
+def test_json_that_is_no_object_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="no JSON object"):
+        files.read_json(tmp_path / "config.json")
