@@ -11,7 +11,8 @@ import torch
 
 from semspec.engine.base import Sampling
 
-_ROWS = 64  # rows of logits turned into probabilities at a time on a GPU; a CPU's caches hold one
+_ROWS = 64  # rows of logits turned into probabilities at a time on a GPU
+_CACHED = 2**17  # numbers that a CPU's caches hold while they are gone through several times
 
 
 def nucleus(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +68,7 @@ def score(logits: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, tor
     Natural log, temperature 1. logits `[rows, vocab]`, tokens `[rows]` -> three fp32 `[rows]`.
     """
     out = torch.empty(3, len(logits), device=logits.device)
-    at_once = 1 if logits.device.type == "cpu" else _ROWS
+    at_once = max(1, _CACHED // logits.shape[-1]) if logits.device.type == "cpu" else _ROWS
     for i in range(0, len(logits), at_once):
         rows = logits[i : i + at_once].float()
         below = rows - rows.amax(dim=-1, keepdim=True)

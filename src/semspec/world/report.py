@@ -23,8 +23,8 @@ from semspec.semantics.sampling import ROLES
 from semspec.world.oracle import answers, gains, weights
 from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
 
-CONTINUATIONS = 250  # of each context and model; a share of .5 then has a standard error of .03
-ORACLE = 80  # the same, in the contexts that the oracle meets
+CONTINUATIONS = 160  # of each context and model; a share of .5 then has a standard error of .04
+ORACLE = 50  # the same, in the contexts that the oracle meets
 LABEL_SIZES = (5, 10, 20, 50)  # samples per context for which the label's own noise is stated
 
 
