@@ -253,6 +253,29 @@ def test_more_problems_keep_the_rows_of_a_killed_run(tmp_path: Path) -> None:
     assert len(log) == 2
 
 
+def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More problems: those alone are answered, by all methods, in parts as well. The same again is measured again."""
+    import sys
+
+    here = sys.modules[__name__]
+    monkeypatch.setattr(here, "PROBLEMS", PROBLEMS[:1])
+    go(tmp_path, [])
+    monkeypatch.undo()
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log, part=(2, 2))
+    assert {q for _, q in log} == {"Two?"}
+    go(tmp_path, log)
+    assert len(log) == 4 and not [q for _, q in log if q == "One?"]
+    assert [r["id"] for r in read_jsonl(tmp_path / "results.jsonl")] == list("aabbcc")
+    log.clear()
+    go(tmp_path, log)
+    assert len(log) == 6
+    three = {name: Echo(name, log) for name in ("target", "draft", "semantic")}
+    log.clear()
+    runner.run(settings(), three, PROBLEMS, tmp_path, grade=grade)
+    assert len(log) == 9, "methods that are compared are measured together"
+
+
 def test_two_problems_of_one_id_are_refused(tmp_path: Path) -> None:
     """Metrics pair on the id, so an id that comes twice is the user's mistake, said before anything runs."""
     with pytest.raises(UserError, match="'a' comes twice"):

@@ -2,9 +2,9 @@
 
 Methods take turns on each problem, each the first in its turn, so that a machine whose load drifts slows all of them
 alike; the first, cold answer of each method is thrown away. Every row is on disk as soon as it exists, and a run that
-was killed goes on where it stopped. Several processes may take a part of the problems each: all methods of a problem
-run in the same part, one after the other, so that their latencies stay paired. Knows the interface of a method, not how
-any method works.
+was killed goes on where it stopped; a finished one that is asked for more problems answers those alone. Several
+processes may take a part of the problems each: all methods of a problem run in the same part, one after the other, so
+that their latencies stay paired. Knows the interface of a method, not how any method works.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ Part = tuple[int, int]  # (k, n): every n-th problem, from the k-th on
 WHOLE: Part = (1, 1)
 PARTIAL = "results.partial.jsonl"  # rows so far; a part's are in results.partial.K-N.jsonl
 PARTIALS = "results.partial*.jsonl"
+KEY = "answers_key"  # in the summary's provenance: `settings_key`
 WARM_UP = "What is 1 + 1?"
 _TIMES = ("latency_s", "phases")  # the fields that differ between two equal runs
 _BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
@@ -174,6 +175,25 @@ def _recover(out: Path, mine: Path, key: str) -> Rows:
     return done
 
 
+def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
+    """Rows of the finished run in `out`, if it is of the same key.
+
+    Only of problems that it answered in `each` way (method, repeat): what is compared was measured together.
+    """
+    try:
+        rows, summary = read(out)
+    except UserError:
+        return {}
+    if summary.get("provenance", {}).get(KEY) != key:
+        return {}
+    by_problem: dict[str, Rows] = {}
+    for row in rows:
+        asked = _sha256(row["id"], row["question"], row["gold"])
+        by_problem.setdefault(asked, {})[asked, row["method"], row["repeat"]] = row
+    whole = [found for found in by_problem.values() if each <= {(method, repeat) for _, method, repeat in found}]
+    return {place: row for found in whole for place, row in found.items()}
+
+
 def _discard(out: Path, key: str) -> None:
     """Take the rows of a finished run out of the files; what was begun with other parameters stays."""
     for path in out.glob(PARTIALS):
@@ -248,6 +268,10 @@ def run(
         partial = partial.with_suffix(f".{part[0]}-{part[1]}.jsonl")
     done = _recover(out, partial, key)
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
+    each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
+    finished = _finished(out, key, each)
+    if {place[0] for place in finished} < set(asked):  # else it is asked for again, and measured again
+        done = finished | done
     k, n = part
     plan = [turn for turn in turns(len(problems), settings.bench.repeats, list(methods)) if turn[0] % n == k - 1]
 
@@ -292,7 +316,7 @@ def run(
     rows.sort(key=lambda row: (row["problem"], row["repeat"], place[row["method"]]))
     summary = {
         "methods": summarize(rows, settings.bench.bootstrap, settings.seed),
-        "provenance": collect(settings, **(provenance or {})),
+        "provenance": collect(settings, **{KEY: key}, **(provenance or {})),
     }
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
