@@ -10,18 +10,18 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from semspec.errors import UserError
 from semspec.problems import language
-from semspec.problems.choice import LETTERS, question_text, shuffled
 from semspec.problems.grading import boxes, final_answer
+from semspec.problems.jsonl import objects, read_problems, to_problem
+from semspec.problems.problem import Problem, as_choice
 
 Split = Literal["train", "validation", "test"]
 SPLITS = ("train", "validation", "test")
@@ -40,23 +40,6 @@ DATASETS = ("gsm_symbolic", "gsm8k", *TEST_ONLY, "s1k", *(f"s1k:{d}" for d in S1
 _GPQA_OPTIONS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 # SHA-256 (first 12 digits) of the letters and digits of s1K's questions that MATH-500 has too.
 S1K_IN_MATH500 = frozenset({"93915f4fdfc6", "338dfa70548e", "a9597142e19c"})
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A question and its gold answer. `kind` names how it is graded, `domain` what it is about.
-
-    Of kind "choice", the question ends with its options, `answer` is the letter of one, `choices` are their texts as
-    shown, and `order` where each of them stood in the source: "CAB" shows the third option first.
-    """
-
-    id: str
-    question: str
-    answer: str
-    domain: str = "math"
-    kind: str = "math"
-    choices: tuple[str, ...] = ()
-    order: str = ""
 
 
 def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None) -> list[Problem]:
@@ -112,13 +95,6 @@ def _no_split(dataset: str, split: str) -> UserError:
 
 def _no_test(dataset: str) -> UserError:
     return UserError(f"{dataset} has only training questions; for test use aime24, amc23, math500 or gpqa_diamond")
-
-
-def dataset_id(problems: Sequence[Problem]) -> str:
-    """SHA-256 (hex) of the problems, order included: equal ids mean the same questions and gold answers."""
-    rows = [{k: v for k, v in asdict(p).items() if v or k not in ("choices", "order")} for p in problems]
-    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _place(question: str) -> float:
@@ -223,8 +199,8 @@ def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Prob
     problems: list[Problem] = []
     if folder is not None:
         path = folder / "s1k" / "s1k_questions.jsonl"
-        rows = [(number, row) for number, row in _objects(path) if row.get("answer") is not None]
-        problems = [replace(_problem(row, path, n, 0), domain=_s1k_domain(row)) for n, row in rows]
+        rows = [(number, row) for number, row in objects(path) if row.get("answer") is not None]
+        problems = [replace(to_problem(row, path, n, 0), domain=_s1k_domain(row)) for n, row in rows]
     else:
         repo, revision = S1K
         path = _hub_file(repo, revision, "data/train-00000-of-00001.parquet", "s1k")
@@ -293,112 +269,3 @@ def _hub_file(repo: str, revision: str | None, name: str, dataset: str) -> Path:
             f"{dataset} could not be fetched from {repo} on the hub ({type(e).__name__}); "
             f"use a FILE.jsonl as the dataset, or --data-dir DIR with {dataset}/*.jsonl in it"
         ) from None
-
-
-def read_problems(path: Path | str, seed: int = 0) -> list[Problem]:
-    """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain", "choices") a line.
-
-    "choices", {"A": ...} or a list, makes it multiple choice: the answer is one's key, letter or text, and they are
-    shown in an order that follows from `seed`. A missing id becomes "FILENAME/LINE". `UserError` names the file and
-    line of the first mistake.
-    """
-    path = Path(path)
-    problems: list[Problem] = []
-    lines: dict[str, int] = {}
-    for number, value in _objects(path):
-        problem = _problem(value, path, number, seed)
-        before = lines.setdefault(problem.id, number)
-        if before != number:
-            raise UserError(f"{path} line {number}: id '{problem.id}' is that of line {before}; ids must differ")
-        problems.append(problem)
-    if not problems:
-        raise UserError(f'{path} holds no problem; write one a line: {{"question": ..., "answer": ...}}')
-    return problems
-
-
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, JSON object) of each line that is not blank."""
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            reason = f"column {e.colno}: {e.msg}" if isinstance(e, json.JSONDecodeError) else "too deep or too long"
-            raise UserError(f"{path} line {number} is not valid JSON ({reason}); mend that line") from None
-        if not isinstance(value, dict):
-            raise UserError(f'{path} line {number} is not an object; write {{"question": ..., "answer": ...}}')
-        yield number, value
-
-
-def _lines(path: Path) -> Iterable[str]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; check the path of the problem file") from None
-    except UnicodeDecodeError as e:
-        line = e.object[: e.start].count(b"\n") + 1
-        raise UserError(f"{path} line {line} is not UTF-8 text; save the file as UTF-8") from None
-    except OSError as e:
-        raise UserError(f"{path} cannot be read ({e.strerror}); name a JSONL file") from None
-    return text.split("\n")  # not splitlines: JSON text may hold U+2028 and its like
-
-
-def _problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Problem:
-    where = f"{path} line {number}"
-    for name in ("question", "answer"):
-        if row.get(name) is None:
-            raise UserError(f"{where} has no '{name}'; every problem needs a question and an answer")
-    question, answer = row["question"], row["answer"]
-    if not isinstance(question, str) or not question.strip():
-        raise UserError(f"{where}: the question is empty or not text; write the question as a string")
-    number_like = isinstance(answer, int | float) and not isinstance(answer, bool)
-    if not (isinstance(answer, str) or number_like) or (isinstance(answer, float) and not math.isfinite(answer)):
-        raise UserError(f"{where}: the answer is neither text nor a number; write it as a string or a number")
-    answer = str(answer).strip()
-    if not answer:
-        raise UserError(f"{where}: the answer is empty; write the gold answer")
-    key: Any = row.get("id")
-    if key is None:
-        key = f"{path.name}/{number}"
-    if isinstance(key, bool) or not isinstance(key, str | int) or not str(key).strip():
-        raise UserError(f"{where}: the id is empty or neither text nor a whole number; write it as a string")
-    domain = row["domain"] if isinstance(row.get("domain"), str) and row["domain"] else "math"
-    problem = Problem(str(key), question, answer, domain)
-    if row.get("choices") is not None:
-        problem = _with_choices(problem, row["choices"], where, seed)
-    try:
-        "".join((problem.id, problem.question, problem.answer, problem.domain)).encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError(f"{where} holds half of a surrogate pair; write the character itself") from None
-    return problem
-
-
-def _with_choices(problem: Problem, choices: Any, where: str, seed: int) -> Problem:
-    """The multiple-choice problem of a file's row; its answer is a key or letter of `choices`, or one's text."""
-    keys = list(choices) if isinstance(choices, dict) else list(LETTERS)
-    options = list(choices.values()) if isinstance(choices, dict) else choices
-    if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
-        raise UserError(f'{where}: choices are 2 to {len(LETTERS)} options; write them as {{"A": ..., "B": ...}}')
-    if not all(isinstance(option, str) and option.strip() for option in options):
-        raise UserError(f"{where}: an option is empty or not text; write every option as a string")
-    options = [option.strip() for option in options]
-    for names in (keys[: len(options)], options):
-        if names.count(problem.answer) == 1:
-            answer = LETTERS[names.index(problem.answer)]
-            return as_choice(replace(problem, answer=answer), options, seed)
-    raise UserError(f"{where}: the answer '{problem.answer[:40]}' is none of the choices; write the letter of one")
-
-
-def as_choice(problem: Problem, options: Sequence[str], seed: int) -> Problem:
-    """A problem whose answer is a letter of `options`, with them shuffled and written under its question."""
-    order = shuffled(options, seed, problem.id)
-    shown = tuple(options[LETTERS.index(letter)] for letter in order)
-    return replace(
-        problem,
-        question=question_text(problem.question, shown),
-        answer=LETTERS[order.index(problem.answer)],
-        kind="choice",
-        choices=shown,
-        order=order,
-    )
