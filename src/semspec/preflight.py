@@ -1,4 +1,4 @@
-"""What can be known to be wrong with settings before any work is done: names of data sets and models, the device.
+"""What can be known to be wrong with settings before any work is done: names, layers, the device.
 
 Called before params.yaml is changed, so that a mistake leaves no trace. It fetches and loads nothing, and knows nothing
 of what stages do with the settings.
@@ -10,13 +10,15 @@ import importlib.util
 
 from semspec import engine
 from semspec.errors import UserError
-from semspec.models import check_name
+from semspec.models import check_name, layers
 from semspec.problems import check_dataset
 from semspec.schema import Settings
 
 
 def check(settings: Settings) -> None:
     """Raises `UserError` for the first thing that could not work."""
+    from semspec.probe.features import choose_layers
+
     check_dataset(settings.contexts.dataset, "train")
     check_dataset(settings.bench.dataset, "test")
     for role in ("draft", "target", "encoder"):
@@ -26,6 +28,9 @@ def check(settings: Settings) -> None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
     for role in ("draft", "target"):
         own = settings.engine.of(role)
+        there = layers(getattr(settings.models, role))
+        if there is not None and settings.train.features != "logprob":
+            choose_layers(settings.train.layers_of(role), there)
         engine.check(getattr(settings.models, role), own)
         if own.kind == "transformers" and own.device.startswith("cuda"):
             import torch

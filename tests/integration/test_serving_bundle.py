@@ -14,7 +14,7 @@ from semspec.errors import UserError
 from semspec.models import describe
 from semspec.probe.calibration import Calibration
 from semspec.probe.probe import Probe
-from semspec.serving import bundle
+from semspec.serving import bundle, command
 from semspec.tracking import bundle as bundles
 from semspec.tracking import mlflow_log, registry
 
@@ -133,6 +133,25 @@ def test_mistakes_are_one_line(project, tmp_path, monkeypatch, capsys, args, wor
     assert main(["serve", *args]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], lines
+
+
+def test_reading_a_registry_makes_none(project, tmp_path, monkeypatch):
+    """Where nothing was ever registered, it is said, and no empty database is left."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(project[0] / "params.yaml", tmp_path)
+    with pytest.raises(UserError, match=r"no registry in .* yet"):
+        bundle.read("models:/x@champion", tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_two_servers_that_start_at_once(tmp_path):
+    """The second is told so while the first still loads its models, and the port is free again afterwards."""
+    first = command._bind("127.0.0.1", 0)
+    port = first.getsockname()[1]
+    with pytest.raises(UserError, match=f"port {port} can't be used"):
+        command._bind("127.0.0.1", port)
+    first.close()
+    command._bind("127.0.0.1", port).close()
 
 
 def test_a_port_in_use_is_one_line(project, tmp_path, monkeypatch, capsys):

@@ -180,3 +180,18 @@ def test_one_line_says_how_to_get_the_faster_engine(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: object())
     assert engine.faster() == ""
+
+
+def test_a_spoiled_model_says_what_to_do(tmp_path):
+    """A file cut short, as a full disk or a kill leaves it: one line, and how to mend each kind of model."""
+    from project import save_tiny
+
+    from semspec.engine.transformers import load
+    from semspec.models import TRAINED, mending
+
+    weights = save_tiny(tmp_path / "model") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"model 'mine' can't be loaded \(.*\); check its files"):
+        load(tmp_path / "model", "mine", "fp32", threads=1)
+    assert "semspec models pull" in mending("smollm2-135m-instruct")
+    assert all("semspec stage models" in mending(name) for name in TRAINED)

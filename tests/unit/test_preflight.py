@@ -52,6 +52,17 @@ def test_what_cannot_work_is_said_before_anything_is_written(override, says, tmp
     assert (tmp_path / "params.yaml").read_bytes() == (REPO / "params.yaml").read_bytes()
 
 
+def test_layers_that_a_model_lacks(tmp_path):
+    """Known from its config.json, where that is on this machine."""
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 3}')
+    (tmp_path / "model.safetensors").touch()
+    mine = f"models.target={tmp_path}"
+    check(changed(mine, "train.layers={draft: [0], target: [0, 2, -1]}"))
+    with pytest.raises(UserError, match="names layer 3; the model has layers 0 to 2"):
+        check(changed(mine, "train.layers={draft: [0], target: [3]}"))
+    check(changed(mine, "train.layers={draft: [0], target: [3]}", "train.features=logprob"))
+
+
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
     (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())

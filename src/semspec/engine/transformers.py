@@ -22,6 +22,7 @@ from semspec.engine.local import LocalEngine
 from semspec.engine.pool import Pool
 from semspec.engine.session import CachedText
 from semspec.errors import UserError
+from semspec.models import mending
 
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
 
@@ -142,5 +143,5 @@ def load(
         model = quantise(model) if weights == "int8" else model.to(device)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise UserError(f"model '{name}' can't be loaded: {first}") from None
+        raise UserError(f"model '{name}' can't be loaded ({first}); {mending(name)}") from None
     return TransformersEngine(model, tokenizer, name)

@@ -5,7 +5,18 @@
 
 from semspec.models.catalogue import CATALOGUE, Entry
 from semspec.models.fetch import home
-from semspec.models.store import TRAINED, check_name, describe, ensure, gguf, installed, pull, verify
+from semspec.models.store import (
+    TRAINED,
+    check_name,
+    describe,
+    ensure,
+    gguf,
+    installed,
+    layers,
+    mending,
+    pull,
+    verify,
+)
 
 __all__ = [
     "CATALOGUE",
@@ -17,6 +28,8 @@ __all__ = [
     "gguf",
     "home",
     "installed",
+    "layers",
+    "mending",
     "pull",
     "verify",
 ]

@@ -90,6 +90,26 @@ def installed(name: str) -> bool:
         return False
 
 
+def layers(name: str) -> int | None:
+    """How many layers a model has by its config.json; None where that is not on this machine yet, or says nothing."""
+    known = name in CATALOGUE or name in TRAINED
+    folder = _folder(TRAINED.get(name, name)) if known else Path(name).expanduser()
+    try:
+        found = read_json(folder / "config.json").get("num_hidden_layers")
+    except (UserError, OSError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def mending(name: str) -> str:
+    """What to do about a model that is there and can't be loaded, for an error's second half."""
+    if name in CATALOGUE:
+        return f"`semspec models pull {name}` mends what is spoiled"
+    if name in TRAINED:
+        return f"delete {_folder(TRAINED[name]).parent} and run `semspec stage models`"
+    return "check its files"
+
+
 def verify(name: str) -> None:
     """Read every file of a catalogue model again and compare SHA-256; raises `UserError` on a difference."""
     entry = _entry(name)

@@ -128,7 +128,9 @@ def _download(reference: str, root: Path, settings: Settings, into: str) -> Path
     if match is None:
         raise UserError(f"'{reference}' is no registered model; write it as models:/NAME@ALIAS or models:/NAME/VERSION")
     name, alias, version = match.groups()
-    address, client = mlflow_log.uri(root, settings), mlflow_log.client(root, settings)
+    address = mlflow_log.uri(root, settings)
+    mlflow_log.check_database(address)
+    client = mlflow_log.client(root, settings)
     import mlflow
     from mlflow.exceptions import MlflowException
 

@@ -44,11 +44,16 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _shareable(sock, True)  # connections of a server that was here before may linger
         sock.bind(address)
+        _shareable(sock, False)  # no other may take it while the models load
         return sock
     except OSError as e:
         raise UserError(f"{host} port {port} can't be used: {e.strerror}; choose another with --port") from None
+
+
+def _shareable(sock: socket.socket, value: bool) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, value)
 
 
 class Server(uvicorn.Server):
@@ -62,6 +67,8 @@ class Server(uvicorn.Server):
         self.desk, self.url, self.name = desk, url, name
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for sock in sockets or []:
+            _shareable(sock, True)  # so that its connections, when they linger, don't keep the next server away
         await super().startup(sockets)
         print(f"serving {self.name} at {self.url} (chat page), {self.url}/v1 (OpenAI API)", flush=True)
 

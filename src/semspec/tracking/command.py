@@ -16,9 +16,7 @@ def run(action: str, version: str | None, settings: Settings, root: Path, force:
     from semspec.tracking.registry import Registry, answering
 
     uri = mlflow_log.uri(root, settings)
-    database = Path(uri.removeprefix("sqlite:///"))
-    if uri.startswith("sqlite:///") and not database.exists():
-        raise UserError(f"there is no registry in {database.parent} yet; `semspec run` makes it")
+    mlflow_log.check_database(uri)
     with answering(uri):
         registry = Registry(root, settings)
         if action == "list":

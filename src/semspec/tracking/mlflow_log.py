@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semspec import config, files, provenance, schema
+from semspec.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -52,6 +53,13 @@ def uri(root: Path, settings: Settings) -> str:
     """Tracking address: the setting, else MLFLOW_TRACKING_URI, else sqlite mlflow.db in `root`."""
     chosen = settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     return chosen or f"sqlite:///{(root.resolve() / 'mlflow.db').as_posix()}"
+
+
+def check_database(address: str) -> None:
+    """`UserError` where a local database is not there: whoever opened it to read would make an empty one."""
+    database = Path(address.removeprefix("sqlite:///"))
+    if address.startswith("sqlite:///") and not database.exists():
+        raise UserError(f"there is no registry in {database.parent} yet; `semspec run` makes it")
 
 
 def without_secrets(text: str) -> str:
