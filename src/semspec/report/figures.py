@@ -90,7 +90,10 @@ def inline(svg: str, name: str) -> str:
 
 def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Figure:
     """Pass@1 against latency, one point per method, with both 95% intervals; methods off the Pareto front are paler."""
-    figure, ax = blank()
+    import matplotlib as mpl
+
+    many = len(names) > 6
+    figure, ax = blank(9.2, 4.6) if many else blank()
     front = pareto({n: methods[n] for n in names})
     if len(front) > 1:
         x, y = [methods[n]["latency_s"] for n in front], [100 * methods[n]["pass_at_1"] for n in front]
@@ -106,7 +109,7 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
             xerr=[[max(0, x - x_ci[0])], [max(0, x_ci[1] - x)]],
             yerr=[[max(0, y - y_ci[0])], [max(0, y_ci[1] - y)]],
             fmt=_MARKERS[place % len(_MARKERS)],
-            color=colour(name, place),
+            color=COLOURS.get(name, mpl.colormaps["tab20"](place % 20)) if many else colour(name, place),
             markersize=8,
             elinewidth=1.4,
             capsize=3,
@@ -115,7 +118,8 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
         )
     ax.set(xlabel="Latency, seconds per problem (left is faster)", ylabel="Pass@1, %", ylim=(-5, 105))
     ax.set_xlim(left=0)
-    figure.legend(loc="outside upper center", ncols=min(2, len(names)), fontsize=9)
+    where = "outside right upper" if many else "outside upper center"
+    figure.legend(loc=where, ncols=1 if many else min(2, len(names)), fontsize=9)
     return figure
 
 
