@@ -401,3 +401,16 @@ def terminal(rows: list[dict]) -> str:
     console = Console(width=80, file=io.StringIO())
     console.print(tables.render_table({"methods": summarize(rows, 200)}))
     return console.file.getvalue()
+
+
+def test_many_methods_fit_into_the_picture() -> None:
+    """Fifteen names, long ones among them: the legend lies within the figure, and no two points look alike."""
+    names = ["target", "draft", *(f"semantic@rule=ratio+threshold=0.{i:02}" for i in range(13))]
+    found = {n: {"latency_s": 1.0 + i, "pass_at_1": 0.5} for i, n in enumerate(names)}
+    figure = figures.quality_speed(found, names)
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    points = [line for line in figure.axes[0].lines if line.get_marker() in figures._MARKERS]
+    assert len({(line.get_marker(), str(line.get_color())) for line in points}) == len(names)
+    pyplot.close(figure)

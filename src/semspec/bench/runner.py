@@ -184,7 +184,8 @@ def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
         rows, summary = read(out)
     except UserError:
         return {}
-    if summary.get("provenance", {}).get(KEY) != key:
+    made = summary.get("provenance")
+    if not isinstance(made, dict) or made.get(KEY) != key:
         return {}
     by_problem: dict[str, Rows] = {}
     for row in rows:
