@@ -88,6 +88,13 @@ def machine() -> dict[str, Any]:
     return {"cpu": _cpu(), "cores": cores, "memory_gib": memory, "gpu": _gpu()}
 
 
+def place() -> str:
+    """What a measured time depends on, in a line: `GPU or CPU model, usable cores, commit`."""
+    here, made = machine(), code()
+    changed = " with changes" if made["dirty"] else ""
+    return f"{here['gpu'] or here['cpu']}, cores: {here['cores']}, commit {(made['commit'] or '?')[:10]}{changed}"
+
+
 def collect(settings: Settings, **extra: Any) -> dict[str, Any]:
     """The provenance of a result made with `settings`; `extra` entries are added as they are."""
     parts: dict[str, Any] = {

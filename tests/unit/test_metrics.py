@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from fake_results import row, settings
 
+from semspec import provenance
 from semspec.bench import runner
 from semspec.bench.metrics import summarize
 from semspec.bench.statistics import interval, ratio_interval
 from semspec.decoding.base import Answer, TraceStep
 from semspec.errors import UserError
-from semspec.files import read_jsonl
+from semspec.files import read_json, read_jsonl
 
 TABLE = [
     row(0, "target", latency_s=4.0, output_tokens=40, target_tokens=40),
@@ -259,6 +260,7 @@ def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     here = sys.modules[__name__]
     monkeypatch.setattr(here, "PROBLEMS", PROBLEMS[:1])
+    monkeypatch.setattr("semspec.provenance.place", lambda: "another machine, cores: 1, commit ?")
     go(tmp_path, [])
     monkeypatch.undo()
     log: list[tuple[str, str]] = []
@@ -267,6 +269,8 @@ def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     go(tmp_path, log)
     assert len(log) == 4 and not [q for _, q in log if q == "One?"]
     assert [r["id"] for r in read_jsonl(tmp_path / "results.jsonl")] == list("aabbcc")
+    made_on = read_json(tmp_path / "summary.json")["provenance"]["made_on"]
+    assert made_on == {"another machine, cores: 1, commit ?": 2, provenance.place(): 4}
     log.clear()
     go(tmp_path, log)
     assert len(log) == 6

@@ -19,7 +19,7 @@ from semspec.cli import main
 from semspec.errors import UserError
 from semspec.files import read_json, write_json
 from semspec.report import figures, paper, problems, tables
-from semspec.report.page import build, headline, worked_problem
+from semspec.report.page import build, headline, subtitle, worked_problem
 
 
 @pytest.fixture
@@ -181,6 +181,13 @@ def test_the_headline_is_built_from_the_numbers() -> None:
     first, last = headline(methods)
     assert first == "semantic: 1.42x [1.20, 1.70] the speed of the target at -2 points Pass@1 [-9, +5]."
     assert "includes 0" in last and "includes 1" not in last and "60 problems." in last
+
+
+def test_the_page_names_every_machine_that_answered() -> None:
+    """Times of two machines are not passed off as those of the last one."""
+    entries = {"machine": {"cpu": "Slow"}, "made_on": {"Quick, cores: 2, commit a": 3, "Slow, cores: 1, commit b": 1}}
+    assert subtitle(fake.settings(), entries).endswith("Quick and Slow")
+    assert subtitle(fake.settings(), {"machine": {"cpu": "Slow"}, "made_on": {"unknown": 4}}).endswith("Slow")
 
 
 def test_the_worked_problem_shows_both_verdicts_if_any_does() -> None:

@@ -19,6 +19,7 @@ from semspec.semantics.sampling import prompt_of
 from semspec.text import Splitter
 from semspec.world import models, truth
 from semspec.world.models import Recipe
+from semspec.world.oracle import Oracle, met
 from semspec.world.report import compare, label_noise, truth_stage
 
 QUESTION = "Start with 17. Add 4. Take 3. What is the result?"
@@ -152,7 +153,7 @@ class Script:
 
     def sample_many(self, prompts, n, step_ends, sampling, max_tokens, seeds):
         self.calls.append((n, sampling.temperature, sampling.top_p, max_tokens, *seeds))
-        return [[SimpleNamespace(text=self.texts[i % len(self.texts)]) for i in range(n)]]
+        return [[SimpleNamespace(text=self.texts[i % len(self.texts)]) for i in range(n)] for _ in prompts]
 
 
 def test_true_probabilities_and_labels(tmp_path):
@@ -162,11 +163,11 @@ def test_true_probabilities_and_labels(tmp_path):
     target = Script("17 + 4 = 21.\n\n", "Adding 4 gives 21.\n\n", "17 + 4 = 20.\n\n", "We are at 17.\n\n")
     draft = Script("17 + 4 = 20.\n\n", "17 + 4 - 3 = 18.\n\n")
     n = 2 * truth.ROWS + 40
-    seen: list[tuple[int, int]] = []
-    p = truth.true_probabilities(target, contexts, n, settings, lambda *x: seen.append(x))
+    seen: list[int] = []
+    p = truth.true_probabilities(target, contexts, n, settings, seen.append)
     q = truth.true_probabilities(draft, contexts, n, settings)
     assert p["a"] == {("step", (4, 17), 21): 0.5, ("step", (4, 17), 20): 0.25, ("state", 17): 0.25}
-    assert seen == [(1, 1)] and [c[0] for c in target.calls] == [truth.ROWS, truth.ROWS, 40]
+    assert seen == [1] and [c[0] for c in target.calls] == [truth.ROWS, truth.ROWS, 40]
     assert len({c[-1] for c in target.calls}) == 3
     chosen = settings.sample
     assert {c[1:4] for c in target.calls} == {(chosen.temperature, chosen.top_p, settings.text.max_step_tokens)}
@@ -175,6 +176,28 @@ def test_true_probabilities_and_labels(tmp_path):
     assert labels["p_target"].tolist() == [0.5, 0.5, 0.25, 0.0]
     assert labels["p_draft"].tolist() == [0.0, 0.0, 0.5, 0.0]
     assert summary(labels)["clusters_per_context"] == 3
+
+
+def test_an_oracle_that_looked_ahead_says_the_same():
+    """p, q and the verdict are those of an oracle that looks when asked; what was foreseen is not drawn again."""
+    named = {"models": {"draft": "d", "target": "t", "encoder": "e"}, "text": {"system": ""}}
+    settings = config.validate({**named, "decide": {"rule": "ratio", "threshold": 0.5}})
+    says = {"target": ["17 + 4 = 21.\n\n", "17 + 4 = 20.\n\n"], "draft": ["17 + 4 = 20.\n\n", "Hm.\n\n"]}
+    trace = [{"text": "17 + 4 = 20.\n\n"}, {"text": "17 leaves 18."}]
+    rows = [{"method": m, "question": QUESTION, "trace": trace} for m in ("semantic", "target", "semantic")]
+    assert met(rows) == [(QUESTION, []), (QUESTION, ["17 + 4 = 20.\n\n"])]
+    judged, calls = {}, {}
+    for foreseen in (met(rows), []):
+        models = {role: Script(*texts) for role, texts in says.items()}
+        oracle = Oracle(**models, n=4, settings=settings)
+        oracle.look(foreseen)
+        before = len(models["draft"].calls)
+        step = SimpleNamespace(text="17 + 4 = 20.\n\n")
+        judged[bool(foreseen)] = oracle([step], [step], QUESTION, [])
+        calls[bool(foreseen)] = len(models["draft"].calls) - before
+    assert judged[True] == judged[False] and calls == {True: 0, False: 1}
+    (judgement,) = judged[True]
+    assert (judgement.p, judgement.q, judgement.a) == (0.5, 0.5, 1.0)
 
 
 def test_agreement_by_hand():

@@ -38,7 +38,8 @@ PARTIAL = "results.partial.jsonl"  # rows so far; a part's are in results.partia
 PARTIALS = "results.partial*.jsonl"
 KEY = "answers_key"  # in the summary's provenance: `settings_key`
 WARM_UP = "What is 1 + 1?"
-_TIMES = ("latency_s", "phases")  # the fields that differ between two equal runs
+PLACE = "made_on"  # in a row: machine and commit; in the summary's provenance: how many answers were made on each
+_TIMES = ("latency_s", "phases", PLACE)  # the fields that differ between two equal runs
 _BENCH_KEY = ("gamma", "temperature", "top_p", "max_tokens")  # the parts of `bench` that an answer depends on
 
 
@@ -131,7 +132,7 @@ def graded(output: str, problem: Problem, grade: Grader | None) -> Any:
 
 
 def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a row that two equal runs share: no seconds, the trace's included."""
+    """The part of a row that two equal runs share: no seconds, the trace's included, and no machine."""
     kept = {k: v for k, v in row.items() if k not in _TIMES}
     kept["trace"] = [{k: v for k, v in step.items() if k != "seconds"} for step in row["trace"]]
     return kept
@@ -256,7 +257,7 @@ def run(
     Returns the summary ({} for a part). An error of a method is not caught: rows written so far are kept for the next
     run.
     """
-    from semspec.provenance import collect
+    from semspec.provenance import collect, place
 
     ids = [str(p.id) for p in problems]
     twice = sorted({i for i in ids if ids.count(i) > 1})
@@ -278,6 +279,7 @@ def run(
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
+    here = place()
     with partial.open("a", encoding="utf-8") as file:
         for index, repeat, name in plan:
             problem = problems[index]
@@ -303,7 +305,7 @@ def run(
                     seed=seed,
                     prompt=prompt,
                     passes=done_by,
-                )
+                ) | {PLACE: here}
                 entry = {"key": key, "asked": asked[index], "row": row}
                 file.write(json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n")
                 file.flush()
@@ -313,11 +315,12 @@ def run(
 
     if part != WHOLE:
         return {}
-    place = {name: i for i, name in enumerate(methods)}
-    rows.sort(key=lambda row: (row["problem"], row["repeat"], place[row["method"]]))
+    order = {name: i for i, name in enumerate(methods)}
+    rows.sort(key=lambda row: (row["problem"], row["repeat"], order[row["method"]]))
+    made_on = Counter(row.get(PLACE, "unknown") for row in rows)
     summary = {
         "methods": summarize(rows, settings.bench.bootstrap, settings.seed),
-        "provenance": collect(settings, **{KEY: key}, **(provenance or {})),
+        "provenance": collect(settings, **{KEY: key, PLACE: dict(made_on)}, **(provenance or {})),
     }
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])

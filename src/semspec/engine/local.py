@@ -11,7 +11,8 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,16 @@ class Rows(Protocol):
         """Go on with these rows alone."""
 
 
+def _decoder(tokenizer: Any) -> Callable[[tuple[int, ...]], str]:
+    """Tokens to text, the last few thousand kept: texts that are written side by side often say the same."""
+
+    @lru_cache(maxsize=4096)
+    def decode(tokens: tuple[int, ...]) -> str:
+        return tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    return decode
+
+
 class TextEngine:
     """What an engine says without running its model. `eos`: the ids that end a text beside the tokenizer's own."""
 
@@ -45,6 +56,7 @@ class TextEngine:
         self, tokenizer: Any, name: str, eos: Iterable[int], n_layers: int, hidden_size: int, device: torch.device
     ) -> None:
         self.tokenizer, self.name, self.device = tokenizer, name, device
+        self._decoded = _decoder(tokenizer)
         self.n_layers, self.hidden_size = n_layers, hidden_size
         ids = list(eos)
         own = getattr(tokenizer, "eos_token_id", None)
@@ -69,12 +81,12 @@ class TextEngine:
         return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self._decoded(tuple(tokens))
 
     def text_after(self, anchor: Sequence[int], tokens: Sequence[int]) -> str:
         """Text of `tokens` where they follow `anchor` (some tokenizers drop a leading space otherwise)."""
         head = self.decode(anchor)
-        whole = self.decode([*anchor, *tokens])
+        whole = self.decode((*anchor, *tokens))
         return whole[len(head) :] if whole.startswith(head) else self.decode(tokens)
 
     def chat(self, question: str, system: str) -> list[int]:

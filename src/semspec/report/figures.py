@@ -272,14 +272,13 @@ def ratios(ratio: np.ndarray, accepted: np.ndarray) -> Figure:
     return figure
 
 
-def project(states: np.ndarray, seed: int) -> tuple[np.ndarray, str]:
-    """Hidden states [n, d] -> ([n, 2], the name of the axes): UMAP on at most 50 principal components.
+def project(states: np.ndarray, seed: int, projection: str = "umap") -> tuple[np.ndarray, str]:
+    """Hidden states [n, d] -> ([n, 2], the name of the axes): the first two principal components, or UMAP on 50.
 
-    With fewer than 15 states there is no neighbourhood to keep, and the first two principal components are
-    used.
+    With fewer than 15 states there is no neighbourhood to keep, and UMAP gives way to the principal components.
     """
     x = states.astype(np.float64)
-    if len(x) < 15:
+    if projection == "pca" or len(x) < 15:
         x = x - x.mean(axis=0)
         _, _, directions = np.linalg.svd(x, full_matrices=False)
         points = x @ directions[:2].T

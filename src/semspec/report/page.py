@@ -112,13 +112,16 @@ def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
     """Profile, seed and where the numbers come from, on one line, without a date."""
     code, machine = entries.get("code") or {}, entries.get("machine") or {}
     commit = str(code.get("commit") or "")[:10]
+    machines = dict.fromkeys(
+        place.partition(", cores")[0] for place in entries.get(runner.PLACE) or {} if place != "unknown"
+    )
     parts = [
         f"profile {entries.get('profile') or settings.profile}",
         f"seed {settings.seed}",
         f"data {entries.get('dataset') or settings.bench.dataset}",
         (f"commit {commit}" + (" with changes" if code.get("dirty") else "")) if commit else "no commit",
         f"parameters {str(entries.get('params_sha256') or '')[:10]}",
-        str(machine.get("gpu") or machine.get("cpu") or "unknown machine"),
+        " and ".join(machines) or str(machine.get("gpu") or machine.get("cpu") or "unknown machine"),
     ]
     return " · ".join(parts)
 
@@ -195,13 +198,9 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
         table = table.iloc[np.sort(rng.choice(len(table), settings.report.max_points, replace=False))]
     hidden = read_safetensors(inputs.hidden)["hidden"]
     layer = choose_layers(settings.train.layers_of("target"), hidden.shape[1])[-1]
-    points, axis = figures.project(hidden[table["row"].to_numpy(), layer], settings.seed)
+    points, axis = figures.project(hidden[table["row"].to_numpy(), layer], settings.seed, settings.report.projection)
     figure = figures.state_map(points, table["p_target"].to_numpy(float), table["author"].tolist(), axis)
-    how = (
-        "UMAP on at most 50 principal components"
-        if axis == "UMAP"
-        else "the first two principal components, as fewer than 15 samples are too few for UMAP"
-    )
+    how = {"UMAP": "UMAP on at most 50 principal components", "PCA": "the first two principal components"}[axis]
     caption = (
         f"{len(table)} samples as the target reads them: mean state of layer {layer}, by {how}. "
         "Distances between far groups mean little."

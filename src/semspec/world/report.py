@@ -20,7 +20,7 @@ from semspec.rules import ratio
 from semspec.schema import Settings
 from semspec.semantics.labels import COLUMNS
 from semspec.semantics.sampling import ROLES
-from semspec.world.oracle import answers, gains, weights
+from semspec.world.oracle import Oracle, answers, gains, met, weights
 from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
 
 CONTINUATIONS = 160  # of each context and model; a share of .5 then has a standard error of .04
@@ -44,18 +44,19 @@ def truth_stage(settings: Settings, root: Path) -> None:
     with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
         for role, model in models.items():
             model.observe([])
-            shares[role] = true_probabilities(
-                model, contexts, CONTINUATIONS, settings, lambda done, total: bar.update(1)
-            )
+            shares[role] = true_probabilities(model, contexts, CONTINUATIONS, settings, bar.update)
     true = true_labels(samples, contexts, shares)
     write_parquet(root / "data/true_labels.parquet", true)
     predictions = read_parquet(root / "data/probes/predictions.parquet")
     out = compare(true, found, predictions, shares, settings.seed)
     if settings.bench.dataset == "synthetic" and settings.bench.gamma == 1:
-        problems = load("synthetic", "test", settings.bench.limit, settings.seed)
+        rows = [*map(json.loads, (root / "results/bench/graded.jsonl").read_text(encoding="utf-8").splitlines())]
+        problems, contexts = load("synthetic", "test", settings.bench.limit, settings.seed), met(rows)
+        oracle = Oracle(**models, n=ORACLE, settings=settings)
+        with tqdm(total=2 * len(contexts), desc="true p and q", unit="context") as bar:
+            oracle.look(contexts, bar.update)
         with tqdm(total=len(problems), desc="oracle", unit="answer") as bar:
-            rows = answers(**models, problems=problems, n=ORACLE, settings=settings, progress=bar.update)
-        rows += map(json.loads, (root / "results/bench/graded.jsonl").read_text(encoding="utf-8").splitlines())
+            rows += answers(**models, problems=problems, oracle=oracle, settings=settings, progress=bar.update)
         share = weights(models["draft"]) / weights(models["target"])
         out["end"] = {"draft_pass": share, "continuations": ORACLE, "methods": gains(rows, share)}
     write_json(root / "data/truth.json", out)

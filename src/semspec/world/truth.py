@@ -23,9 +23,10 @@ from semspec.text import Splitter
 if TYPE_CHECKING:
     from semspec.schema import Settings
 
-ROWS = 256  # continuations of one batch
+ROWS = 1024  # continuations of one batch: a pass of models this small costs little more than starting it
 
 Shares = dict[Hashable, float]  # meaning -> probability; sums to 1
+Context = tuple[str, list[str]]  # a question, and the steps of an answer to it so far
 
 
 def meanings(samples: pd.DataFrame, contexts: pd.DataFrame) -> list[Hashable]:
@@ -55,33 +56,47 @@ def true_probabilities(
     contexts: pd.DataFrame,
     n: int,
     settings: Settings,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int], object] = lambda contexts: None,
 ) -> dict[str, Shares]:
-    """{context_id: {meaning: share}} from `n` continuations of each context by one model.
+    """{context_id: {meaning: share}} from `n` continuations of each context by one model; see `shares`."""
+    table = list(contexts[["context_id", "question", "steps"]].itertuples(index=False))
+    found = shares(engine, [(row.question, list(row.steps)) for row in table], n, settings, progress)
+    return {row.context_id: share for row, share in zip(table, found, strict=True)}
+
+
+def shares(
+    engine: Engine,
+    contexts: Sequence[Context],
+    n: int,
+    settings: Settings,
+    progress: Callable[[int], object] = lambda contexts: None,
+) -> list[Shares]:
+    """{meaning: share} of `n` next steps by one model, in each context (question, steps of an answer to it).
 
     Temperature, top_p, step ends, step limit, system prompt and seed are those of `settings`, as in the stage `sample`;
-    the random numbers are others. A share p has a standard error of sqrt(p (1 - p) / n). `progress(done, total)` counts
-    contexts.
+    the random numbers are others. A share p has a standard error of sqrt(p (1 - p) / n). `progress(contexts)` is told
+    how many more are done.
     """
-    out: dict[str, Shares] = {}
-    for row in contexts[["context_id", "question", "steps"]].itertuples(index=False):
-        out[row.context_id] = shares(engine, row.question, list(row.steps), n, settings)
-        if progress is not None:
-            progress(len(out), len(contexts))
+    at_once = max(1, ROWS // n)
+    out: list[Shares] = []
+    for start in range(0, len(contexts), at_once):
+        part = contexts[start : start + at_once]
+        out += _count(engine, part, n, settings)
+        progress(len(part))
     return out
 
 
-def shares(engine: Engine, question: str, steps: Sequence[str], n: int, settings: Settings) -> Shares:
-    """{meaning: share} of `n` next steps by one model, after `steps` of an answer to `question`."""
+def _count(engine: Engine, contexts: Sequence[Context], n: int, settings: Settings) -> list[Shares]:
     sampling, ends = Sampling(settings.sample.temperature, settings.sample.top_p), Splitter(settings.text.split).ends
-    prompt = prompt_of(engine, question, settings.text.system, list(steps))
-    count: Counter[Hashable] = Counter()
+    prompts = [prompt_of(engine, question, settings.text.system, steps) for question, steps in contexts]
+    counts: list[Counter[Hashable]] = [Counter() for _ in contexts]
     for start in range(0, n, ROWS):
-        seed = seed_of(settings.seed, "truth", question, list(steps), start)
+        seeds = [seed_of(settings.seed, "truth", question, steps, start) for question, steps in contexts]
         rows = min(ROWS, n - start)
-        (written,) = engine.sample_many([prompt], rows, ends, sampling, settings.text.max_step_tokens, [seed])
-        count.update(meaning(question, steps, step.text) for step in written)
-    return {said: c / n for said, c in count.most_common()}
+        written = engine.sample_many(prompts, rows, ends, sampling, settings.text.max_step_tokens, seeds)
+        for count, (question, steps), own in zip(counts, contexts, written, strict=True):
+            count.update(meaning(question, steps, step.text) for step in own)
+    return [{said: c / n for said, c in count.most_common()} for count in counts]
 
 
 def true_labels(
