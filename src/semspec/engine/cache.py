@@ -16,7 +16,7 @@ from semspec.errors import UserError
 class GrowingLayer(DynamicLayer):
     """A `DynamicLayer` whose keys and values are views into buffers with room for `SPARE` more tokens."""
 
-    SPARE = 128
+    SPARE = 32
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         if not self.is_initialized:

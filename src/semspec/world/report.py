@@ -23,8 +23,8 @@ from semspec.semantics.sampling import ROLES
 from semspec.world.oracle import Oracle, answers, gains, met, weights
 from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
 
-CONTINUATIONS = 160  # of each context and model; a share of .5 then has a standard error of .04
-ORACLE = 50  # the same, in the contexts that the oracle meets
+CONTINUATIONS = 100  # of each context and model; a share of .5 then has a standard error of .05
+ORACLE = 40  # the same, in the contexts that the oracle meets
 LABEL_SIZES = (5, 10, 20, 50)  # samples per context for which the label's own noise is stated
 
 
