@@ -14,7 +14,7 @@ import pytest
 from matplotlib import pyplot
 from rich.console import Console
 
-from semspec.bench.metrics import METRICS, pareto, summarize
+from semspec.bench.metrics import BY_KEY, METRICS, pareto, summarize
 from semspec.cli import main
 from semspec.errors import UserError
 from semspec.files import read_json, write_json
@@ -402,6 +402,17 @@ def test_terminal_table_names_every_defined_metric() -> None:
     assert all(m.title.split()[0] in everything for m in METRICS)
     assert max(len(line) for line in everything.splitlines()) <= 80
     assert "1.47x" in everything and "Acceptance rate" not in target
+
+
+def test_terminal_table_of_many_methods_keeps_names_and_numbers() -> None:
+    """Fifteen methods go down the page; no number is cut."""
+    methods = summarize(fake.rows(), 200)
+    many = methods | {f"semantic@rule=ratio+threshold=0.{i:02}": methods["semantic"] for i in range(12)}
+    console = Console(width=80, file=io.StringIO())
+    console.print(tables.render_table({"methods": many}))
+    text = console.file.getvalue()
+    assert "…" not in text and text.count(BY_KEY["speedup_total"].text(methods["semantic"])) == 13
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def terminal(rows: list[dict]) -> str:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec.bench.metrics import METRICS, order
+from semspec.bench.metrics import BY_KEY, METRICS, order
 from semspec.files import atomic
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 DASH = "–"
+ACROSS = 4  # methods that stand side by side in 80 columns
+MAIN = ("pass_at_1", "speedup_total", "acceptance_rate")  # what a comparison of many methods is about
 ROLES = ("draft", "target")
 RULES = {"ratio": "min(1, p/q)", "joint": "joint predictor", "p": "p alone"}
 BASELINES = {
@@ -123,13 +125,23 @@ def results(summary: Mapping[str, Any]) -> Table:
 
 
 def render_table(summary: Mapping[str, Any]) -> RichTable:
-    """The results as a terminal table: metrics down, methods across, so that it fits 80 columns."""
+    """The results as a terminal table that fits 80 columns: metrics down, methods across.
+
+    More than `ACROSS` methods go down instead, with the `MAIN` metrics alone.
+    """
     from rich.table import Table as RichTable
 
     methods = summary["methods"]
     names = order(list(methods))
     table = RichTable(title="Results", title_justify="left")
-    table.add_column("")
+    table.add_column("", overflow="fold")
+    if len(names) > ACROSS:
+        main = [BY_KEY[key] for key in MAIN]
+        for metric in main:
+            table.add_column(metric.title.removesuffix(" (steps)"), justify="right", no_wrap=True)
+        for name in names:
+            table.add_row(name, *(metric.text(methods[name]) for metric in main))
+        return table
     for name in names:
         table.add_column(name, justify="right")
     for metric in METRICS:
