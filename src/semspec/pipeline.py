@@ -33,6 +33,7 @@ from semspec.quiet import quiet
 FLOWS = Path("flows")
 SUMMARY = Path("results") / "bench" / "summary.json"
 REPORT = Path("results") / "report" / "index.html"
+SHOWN = ("pass_at_1", "latency_s", "tps", "speedup", "target_ratio", "acceptance_rate", "n")  # of the report's metrics
 _BUSY = re.compile(r"\(PID (\d+)\)")
 _EXITED = re.compile(r"exited with (-?\d+)\s*$")
 _NOISE = re.compile(  # what dvc says around a stage's own output
@@ -169,30 +170,15 @@ def load_flow(root: Path, name: str = "pipeline") -> ModuleType:
 
 def comparison(path: Path) -> list[dict[str, str]]:
     """The comparison in a summary.json, a row for each method, as text; empty when there is none."""
+    from semspec.bench.metrics import BY_KEY, order
+
     try:
         methods = json.loads(path.read_text(encoding="utf-8"))["methods"]
+        names = order(list(methods))
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    columns = {
-        "pass_at_1": ("Pass@1", "{:.3f}"),
-        "latency_s": ("latency s", "{:.2f}"),
-        "tps": ("tokens/s", "{:.1f}"),
-        "speedup": ("speed-up", "{:.2f}x"),
-        "target_ratio": ("target ratio", "{:.2f}"),
-        "acceptance_rate": ("accepted", "{:.2f}"),
-        "n": ("n", "{:d}"),
-    }
-    rows = []
-    for method, values in methods.items():
-        row = {"method": method}
-        for key, (title, form) in columns.items():
-            value = values.get(key)
-            row[title] = "-" if value is None else form.format(value)
-            interval = values.get(f"{key}_ci")
-            if value is not None and isinstance(interval, Sequence) and None not in interval:
-                row[title] += " [" + ", ".join(f"{bound:.2f}" for bound in interval) + "]"
-        rows.append(row)
-    return rows
+    metrics = [BY_KEY[key] for key in SHOWN]
+    return [{"method": name} | {m.title: m.text(methods[name]) for m in metrics} for name in names]
 
 
 def results_table(root: Path) -> str:

@@ -314,5 +314,5 @@ def test_table_has_a_dash_for_what_is_missing(tmp_path):
     torn = tmp_path / "torn.json"
     torn.write_text("[]")
     assert pipeline.comparison(torn) == []
-    assert row["method"] == "draft" and row["Pass@1"] == "0.250" and row["speed-up"] == "-" and row["n"] == "4"
-    assert pipeline.results_table(tmp_path).splitlines()[1].split() == ["draft", "0.250", "-", "-", "-", "-", "-", "4"]
+    assert row["method"] == "draft" and row["Pass@1"] == "25%" and row["Speed-up"] == "–" and row["Problems"] == "4"
+    assert pipeline.results_table(tmp_path).splitlines()[1].split() == ["draft", "25%", "–", "–", "–", "–", "–", "4"]
