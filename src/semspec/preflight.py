@@ -23,6 +23,10 @@ def check(settings: Settings) -> None:
     check_dataset(settings.bench.dataset, "test")
     for role in ("draft", "target", "encoder"):
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    if settings.decide.rule == "joint" and settings.cluster.labels == "own":
+        raise UserError(
+            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
+        )
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")

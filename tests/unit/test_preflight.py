@@ -63,6 +63,13 @@ def test_layers_that_a_model_lacks(tmp_path):
     check(changed(mine, "train.layers={draft: [0], target: [3]}", "train.features=logprob"))
 
 
+def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
+    """Said before hours of sampling, not by the bench after them."""
+    check(changed("cluster.labels=own", "decide.rule=p"))
+    with pytest.raises(UserError, match="set the rule to ratio or p"):
+        check(changed("cluster.labels=own", "decide.rule=joint"))
+
+
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
     (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from semspec import files
+from semspec.bench.command import read_probes
 from semspec.config import validate
 from semspec.engine.statistics import Tokens, pack, statistics, table
 from semspec.errors import UserError
@@ -366,6 +367,10 @@ def test_unfamiliar_states_are_told_from_familiar_ones(stage: Path) -> None:
     assert far is not None and far.mean() > 0.9
 
 
+def decides(rule: str) -> Settings:
+    return validate(settings().model_dump() | {"decide": {"rule": rule}})
+
+
 def test_own_labels_train_on_own_samples(tmp_path: Path) -> None:
     """With `labels: own` unlabelled rows are left out of training, and the decision has no truth."""
     write_world(tmp_path, own=True)
@@ -379,6 +384,9 @@ def test_own_labels_train_on_own_samples(tmp_path: Path) -> None:
     assert metrics["decision"]["mean_true"] is None
     with pytest.raises(UserError, match="own"):
         Joint.load(tmp_path / "data/probes/joint")
+    assert set(read_probes(tmp_path / "data/probes", decides("p"))) == {"draft", "target"}, "the others go on"
+    with pytest.raises(UserError, match="own"):
+        read_probes(tmp_path / "data/probes", decides("joint"))
     assert table["pred_target"].notna().all()
 
 

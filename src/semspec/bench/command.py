@@ -80,7 +80,7 @@ def read_probes(folder: Path, settings: Settings) -> dict[str, Any]:
     from semspec.probe import Joint, Probe
 
     probes: dict[str, Any] = {role: Probe.load(folder / role) for role in ROLES}
-    if settings.decide.rule == "joint" or (folder / "joint").exists():  # a variant may ask for it
+    if settings.decide.rule == "joint" or Joint.is_trained(folder / "joint"):  # a variant may ask for it
         probes["joint"] = Joint.load(folder / "joint")
     return probes
 

@@ -81,6 +81,10 @@ def _speculative_thinking(settings: Settings, draft: Engine | None, target: Engi
 def _judge(name: str, settings: Settings, probes: Probes) -> Judge:
     needed = {"draft", "target"} | ({"joint"} if settings.decide.rule == "joint" else set())
     missing = " and ".join(sorted(needed - set(probes)))
+    if missing == "joint":
+        raise UserError(
+            f"method '{name}' has no joint predictor; `semspec run` trains one unless `cluster.labels: own`"
+        )
     if missing:
         raise UserError(f"method '{name}' needs a trained probe: {missing}; run `semspec run` first")
     return Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)

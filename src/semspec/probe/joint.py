@@ -61,6 +61,12 @@ class Joint:
         """Leave the reason in place of a predictor, for `load` to give."""
         files.write_json(Path(folder) / "config.json", {"format": FORMAT, "untrained": why})
 
+    @staticmethod
+    def is_trained(folder: Path | str) -> bool:
+        """Whether `folder` is there, and does not merely hold a reason."""
+        path = Path(folder) / "config.json"
+        return path.exists() and "untrained" not in files.read_json(path)
+
     @classmethod
     def load(cls, folder: Path | str) -> Joint:
         """Read a folder that `save` wrote; `UserError` when it is missing or of another format."""
