@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from ruamel.yaml.error import YAMLError
 from semspec import config, preflight
 from semspec.commands import Log, StageFailed, environment, run_command
 from semspec.errors import UserError
-from semspec.process import cancellable, cancelled, leave
+from semspec.process import cancellable, cancelled, end_groups, interrupted, leave
 from semspec.quiet import quiet
 
 FLOWS = Path("flows")
@@ -227,6 +228,7 @@ def run_flow(call: Callable[[], Any], alone: str) -> int:
     print("starting Prefect ...", file=sys.stderr, flush=True)
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     cancelled.clear()
+    before = signal.signal(signal.SIGTERM, lambda *_: _end())  # Prefect hands the signal on to whom it finds here
     try:
         call()
     except StageFailed as e:
@@ -235,17 +237,25 @@ def run_flow(call: Callable[[], Any], alone: str) -> int:
     except UserError:
         raise
     except BaseException as e:
-        if cancelled or isinstance(e, KeyboardInterrupt):
-            for timer in cancelled:
-                timer.cancel()
-            leave()
+        if cancelled or interrupted(e):
+            _end()
             return 130
         if type(e).__module__.startswith("httpx") or "Failed to reach API" in str(e):
             where = os.environ.get("PREFECT_API_URL")
             what = f"no Prefect server answers at {where}; start it or unset PREFECT_API_URL" if where else ""
             raise UserError(what or "Prefect's own server stopped; what is done is kept, run again") from None
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
+
+
+def _end() -> None:
+    """End what runs and this process with it."""
+    for timer in cancelled:
+        timer.cancel()
+    end_groups()
+    leave()
 
 
 def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> int:

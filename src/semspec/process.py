@@ -74,6 +74,16 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
+def interrupted(error: BaseException) -> bool:
+    """Was it Ctrl-C? A library in whose midst it came may have made another error of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt) or "KeyboardInterrupt" in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 def leave() -> None:
     """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
     import psutil
@@ -81,7 +91,7 @@ def leave() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.terminate()
-    print("cancelled; `semspec run` goes on where it stopped", file=sys.stderr)
+    print("cancelled; the same command goes on where it stopped", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(130)

@@ -112,7 +112,7 @@ def test_a_run_from_the_form_shows_logs_progress_table_and_report(deployed):
     assert not any("Traceback" in line for line in log)
     shown = api.artifacts(run)
     assert shown["progress"]["data"] == 100 and shown["progress"]["description"] == "done"
-    assert json.loads(shown["comparison"]["data"])[0]["Pass@1"] == "0.500 [0.10, 0.90]"
+    assert json.loads(shown["comparison"]["data"])[0]["Pass@1"] == "50% [10, 90]"
     link = shown["report"]["description"].removeprefix("The report: ")
     assert urllib.request.urlopen(link).read() == b"report 5"
 

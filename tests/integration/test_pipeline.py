@@ -260,7 +260,7 @@ def test_run_from_nothing_to_the_table_and_again(project, server):
     assert first.returncode == 0, first.stderr
     assert ran(project) == ["models", "bench", "report"]
     assert "working on bench" in first.stderr and "tracked" in first.stdout
-    assert "semantic  0.500 [0.10, 0.90]" in first.stdout and "Traceback" not in first.stderr
+    assert "semantic  50% [10, 90]" in first.stdout and "Traceback" not in first.stderr
     assert "Running stage" not in first.stderr and "git add" not in first.stderr
     (project / "mlflow.db").touch()  # stands for what the replaced tracking would have left
     start = time.monotonic()
@@ -295,13 +295,26 @@ def test_cancelling_leaves_no_process(project, server):
         assert refused.returncode == 2 and "another run" in refused.stderr
         assert (project / "params.yaml").read_bytes() == params
         flow.send_signal(signal.SIGTERM)
-        flow.communicate(timeout=20)
-        assert flow.returncode != 0
+        _, said = flow.communicate(timeout=20)
+        assert flow.returncode == 130 and said.splitlines()[-1].startswith("cancelled; the same command goes on")
         assert not any(alive(pid) for pid in stage)
     finally:
         if flow.poll() is None:
             flow.terminate()
             flow.wait(30)
+
+
+def test_an_interruption_is_known_in_other_clothes():
+    """Ctrl-C in the midst of a library comes out as that library's error."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise ValueError("can't be serialized")  # noqa: B904
+    except ValueError as e:
+        assert process.interrupted(e)
+    assert process.interrupted(RuntimeError("Error calling function `f`: KeyboardInterrupt: "))
+    assert not process.interrupted(ValueError("another"))
 
 
 def test_table_has_a_dash_for_what_is_missing(tmp_path):
