@@ -75,7 +75,8 @@ def run(root: Path, name: str, settings: Settings, write: bool) -> int:
         flow = pipeline.load_flow(root, "tune")
         flow.tune(flow.Request(name=name, apply=write, overrides=[f"tune.{k}={json.dumps(v)}" for k, v in chosen]))
 
-    code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
+    with pipeline.alone(root):  # a run would change what the trials are judged on
+        code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
     if code == 0:
         out = folder(Path("."), name)
         print(f"\npictures {out}/*.png, figures {out / 'results.json'}")
