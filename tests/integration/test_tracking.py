@@ -228,6 +228,23 @@ def aliases(project: Path, settings: schema.Settings) -> dict[str, str]:
     return registry.Registry(project, settings).aliases()
 
 
+def test_a_champion_whose_files_are_gone_lets_nobody_pass(project, settings):
+    """Not measured is not the same as not to be found; a version without files is not promoted at all."""
+    answers(project, settings, "yy")
+    assert not answers(project, settings, "nn").champion
+    places = {v.parent.parent.parent: v for v in (project / "mlruns").rglob("bundle.json")}
+    first, second = sorted(places, key=lambda p: p.stat().st_mtime)
+    away = first.rename(first.with_name("away"))
+    with pytest.raises(UserError, match=r"files of version 1 .* can't be found"):
+        act("promote", "2", settings, project, False, as_json=False)
+    assert aliases(project, settings)["champion"] == "1"
+    away.rename(first)
+    second.rename(second.with_name("away"))
+    with pytest.raises(UserError, match=r"files of version 2 .* can't be found"):
+        act("promote", "2", settings, project, True, as_json=False)
+    assert aliases(project, settings)["champion"] == "1"
+
+
 def test_challengers_pass_the_gate_or_stay_and_a_rollback_takes_the_last_promotion_back(project, settings, capsys):
     """The story of five versions: first, better, worse, on other problems, forced; and back twice."""
     assert answers(project, settings, "yn").champion

@@ -116,11 +116,16 @@ class Registry:
         return sorted(rows, key=lambda row: -int(row["version"]))
 
     def _evaluation(self, version: str) -> evaluation.Evaluation | None:
-        """evaluation.json of a version's bundle; None where it has none."""
+        """evaluation.json of a version's bundle; None where it has none. `UserError` where there is no bundle."""
         import mlflow
 
         source = self.client.get_model_version(self.name, version).source
         found = mlflow.artifacts.list_artifacts(artifact_uri=f"{source}/artifacts/bundle", tracking_uri=self.uri)
+        if not found:
+            raise UserError(
+                f"the files of version {version} of {self.name} can't be found at {source}; bring them back, or delete "
+                "the version"
+            )
         if not any(Path(f.path).name == evaluation.FILE for f in found):
             return None
         uri = f"{source}/artifacts/bundle/{evaluation.FILE}"
@@ -180,12 +185,14 @@ class Registry:
         champion = self.champion()
         if version == champion:
             return Outcome(self.name, version, True, "it was so before")
-        verdict = promotion.judge(
-            self._evaluation(version),
-            self._evaluation(champion) if champion else None,
-            self.settings.registry,
-            first=champion is None,
-        )
+        new, old = self._evaluation(version), None
+        if champion is not None:
+            try:
+                old = self._evaluation(champion)
+            except UserError:  # what nobody can read is no reason to let another pass
+                if not force:
+                    raise
+        verdict = promotion.judge(new, old, self.settings.registry, first=champion is None)
         passed = verdict.passed or force
         reason = verdict.reason if passed == verdict.passed else f"forced, although {verdict.reason}"
         against = f" (against version {champion})" if champion else ""
