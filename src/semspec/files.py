@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -122,10 +123,18 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
 
 def write_safetensors(path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """`OSError` when the disk is full."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     with atomic(path) as t:
-        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, t, metadata=metadata)
+        try:
+            save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, t, metadata=metadata)
+        except SafetensorError as e:  # what the system said is in its text alone
+            said = re.search(r"os error (\d+)", str(e))
+            if said is None:
+                raise
+            raise OSError(int(said[1]), os.strerror(int(said[1])), str(path)) from None
 
 
 def read_safetensors(path: Path | str) -> dict[str, np.ndarray]:

@@ -74,3 +74,16 @@ def test_json_that_is_no_object_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(UserError, match="no JSON object"):
         files.read_json(tmp_path / "config.json")
+
+
+def test_a_full_disk_is_the_systems_error_in_every_format(tmp_path, monkeypatch):
+    """safetensors says it in words alone; the command line tells an OSError in one line."""
+    from safetensors import SafetensorError
+
+    def full(*args, **options):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(OSError, match="No space left") as told:
+        files.write_safetensors(tmp_path / "a.safetensors", {"x": np.zeros(1)})
+    assert told.value.errno == 28 and told.value.filename.endswith("a.safetensors") and not list(tmp_path.iterdir())
