@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from project import make_project
 
 from semspec import config, files, stages
+from semspec.errors import UserError
 from semspec.models import describe
 from semspec.tracking import mlflow_log, trials
-from semspec.tuning import command, search
+from semspec.tuning import command, launch, search
 
 SMALL = [
     "contexts.dataset=synthetic",
@@ -86,3 +88,13 @@ def test_without_models_what_is_not_recorded_is_missing(project, monkeypatch):
     tree.tapes.clear()
     next(iter(tree.folder.glob("*.safetensors"))).unlink()
     assert searcher.run({})["missing"] == pytest.approx(1 / 4)
+
+
+def test_a_search_waits_for_nobody(project, monkeypatch):
+    """Beside a run it would judge trials on data that change; refused, it has begun nothing."""
+    monkeypatch.setattr("semspec.pipeline.check_repository", lambda root: None)
+    monkeypatch.setattr(launch, "check", lambda root, name: None)
+    (project / ".dvc/tmp").mkdir(parents=True, exist_ok=True)
+    with FileLock(project / ".dvc/tmp/semspec.lock"), pytest.raises(UserError, match="another run is working here"):
+        launch.run(project, "late", config.load(project), False)
+    assert not search.folder(project, "late").exists()

@@ -272,7 +272,7 @@ def run(
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
-    if {place[0] for place in finished} < set(asked):  # else it is asked for again, and measured again
+    if {question for question, _, _ in finished} < set(asked):  # else it is asked for again, and measured again
         done = finished | done
     k, n = part
     plan = [turn for turn in turns(len(problems), settings.bench.repeats, list(methods)) if turn[0] % n == k - 1]

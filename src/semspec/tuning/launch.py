@@ -68,7 +68,6 @@ def run(root: Path, name: str, settings: Settings, write: bool) -> int:
     quiet(root)
     pipeline.check_repository(root)
     check(root, name)
-    begin(root, name, settings)
     chosen = settings.tune.model_dump(mode="json").items()
 
     def call() -> None:
@@ -76,6 +75,7 @@ def run(root: Path, name: str, settings: Settings, write: bool) -> int:
         flow.tune(flow.Request(name=name, apply=write, overrides=[f"tune.{k}={json.dumps(v)}" for k, v in chosen]))
 
     with pipeline.alone(root):  # a run would change what the trials are judged on
+        begin(root, name, settings)
         code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
     if code == 0:
         out = folder(Path("."), name)

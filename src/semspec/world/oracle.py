@@ -37,7 +37,7 @@ class Oracle:
         self.known: dict[tuple[str, ...], dict[str, Shares]] = {}
 
     def look(self, contexts: Sequence[Context], progress: Callable[[int], object] = lambda contexts: None) -> None:
-        """Draw the probabilities of contexts: of many at once in a fraction of the time that each takes as it is met.
+        """Draw the probabilities of contexts; of many at once it takes less time than of each as it is met.
 
         `progress(contexts)` is told how many more are done, once for each model.
         """
