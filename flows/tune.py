@@ -7,7 +7,7 @@ Prefect must see the real type of the flow's parameter, or runs started from its
 from pathlib import Path
 from typing import Any
 
-from semspec import config, forms, pipeline, ui
+from semspec import config, forms, pipeline, scale, ui
 from semspec.commands import StageFailed
 from semspec.errors import UserError
 from semspec.tuning import launch
@@ -59,7 +59,9 @@ def search(request: Request) -> None:
         launch.check(ROOT, request.name)
     begin(ROOT, request.name, settings)
     step("prepare", request.name, live)
-    workers = [step.submit("search", request.name, live, i) for i in range(settings.tune.workers)]
+    # a worker that died is started again and takes up the trial that was lost
+    worker_step = step.with_options(retries=scale.RETRIES, retry_condition_fn=scale.broke)
+    workers = [worker_step.submit("search", request.name, live, i) for i in range(settings.tune.workers)]
     for worker in workers:
         worker.result()
     if settings.tune.live:

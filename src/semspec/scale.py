@@ -20,7 +20,7 @@ from semspec.schema import Scale
 from semspec.ui import Progress
 
 DIVIDED = ("sample", "bench")  # the stages that take --part
-RETRIES = 2  # of a part whose process died
+RETRIES = 2  # of a process that died
 
 
 def devices(k: int, gpus: int) -> dict[str, str]:
@@ -49,8 +49,8 @@ def run_part(root: str, name: str, args: list[str], k: int, n: int, env: dict[st
     progress.done()
 
 
-def _broke(task: Any, run: Any, state: Any) -> bool:
-    """Prefect's question whether to try again: not after the user's mistake."""
+def broke(task: Any, run: Any, state: Any) -> bool:
+    """Prefect's question whether to try a process again: not after the user's mistake."""
     return isinstance(state.result(raise_on_failure=False), StageFailed)
 
 
@@ -96,7 +96,7 @@ def run_parts(root: Path, name: str, args: Sequence[str], scale: Scale, live: bo
     n = scale.workers
     gpus = scale.gpus if scale.runner == "threads" else 0  # a cluster hands its own out
     part = task(
-        run_part, name=name, task_run_name="{name} {k} of {n}", retries=RETRIES, retry_condition_fn=_broke,
+        run_part, name=name, task_run_name="{name} {k} of {n}", retries=RETRIES, retry_condition_fn=broke,
         cache_policy=NO_CACHE, persist_result=False,
     )  # fmt: skip
 

@@ -64,9 +64,19 @@ def test_a_search_from_start_to_end(project, monkeypatch):
     assert result["trials"]["COMPLETE"] == 5 and result["known"]["target"]["ratio"] == 1
     assert (out / "pareto.png").exists() and (out / "agreement.png").exists()
 
+    settings = config.load(project)
+    applied = search.changed(settings, result["front"][0]["overrides"])
+    if result["winner"]:
+        applied = search.changed(settings, result["winner"]["overrides"])
+    else:  # none did better than params.yaml: then one of the front shall have
+        files.write_json(out / "results.json", result | {"winner": result["front"][0]})
+    search.begin(project, "s", applied)  # params.yaml with the winner in it is still the same search ...
+    assert files.read_json(out / "settings.json")["decide"] == settings.model_dump(mode="json")["decide"]
+    with pytest.raises(UserError, match="other parameters"):  # ... and with anything else it is not
+        search.begin(project, "s", search.changed(applied, {"sample.n": settings.sample.n + 1}))
+
     command.worker(project, "s")
     command.conclude(project, "s")
-    settings = config.load(project)
     client = mlflow_log.client(project, settings)
     where = [mlflow_log.experiment(client, project, settings)]
     (parent,) = client.search_runs(where, f"tags.`{trials.SEARCH_TAG}` != ''")

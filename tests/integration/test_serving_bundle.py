@@ -45,6 +45,12 @@ def project(tmp_path_factory):
     return root, chosen
 
 
+def flip_last_byte(path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
 def folders(chosen) -> list[str]:
     return [f"models.{r}={getattr(chosen.models, r)}" for r in ("draft", "target")]
 
@@ -72,11 +78,20 @@ def test_another_model_is_named(project, tmp_path):
     root, chosen = project
     other = tmp_path / "target"
     shutil.copytree(chosen.models.target, other)
-    weights = bytearray((other / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (other / "model.safetensors").write_bytes(weights)
+    flip_last_byte(other / "model.safetensors")
     with pytest.raises(UserError, match=r"the target .*is not the bundle's: model\.safetensors has SHA-256"):
         bundle.read(str(root.parent / "bundle"), root, [f"models.target={other}"])
+
+
+def test_a_spoiled_probe_is_named(project, tmp_path):
+    """A flipped byte that would still load, a file cut short, one that is gone: the bundle and the file are named."""
+    root, _ = project
+    spoiled = tmp_path / "bundle"
+    for spoil in (flip_last_byte, lambda p: p.write_bytes(p.read_bytes()[:-9]), lambda p: p.unlink()):
+        shutil.copytree(root.parent / "bundle", spoiled, dirs_exist_ok=True)
+        spoil(spoiled / "probes/target/probe.safetensors")
+        with pytest.raises(UserError, match=r"bundle is spoiled: its probes/target/probe\.safetensors"):
+            bundle.read(str(spoiled), root)
 
 
 def test_another_number_format_is_refused(project):
@@ -113,6 +128,10 @@ def test_a_registered_version(project, monkeypatch):
     ):
         with pytest.raises(UserError, match=words):
             bundle.read(reference, root)
+    weights = next((root / "mlruns").rglob("bundle/probes/target/probe.safetensors"))
+    flip_last_byte(weights)
+    with pytest.raises(UserError, match="not those that were registered"):
+        bundle.read(f"models:/{name}@champion", root)
 
 
 @pytest.mark.parametrize(

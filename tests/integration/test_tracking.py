@@ -117,6 +117,18 @@ def test_same_files_make_one_run(project, settings):
     assert tracking.log_run(project, settings) not in (None, first)
 
 
+def test_a_copied_project_keeps_its_artifacts_to_itself(project, settings, tmp_path_factory):
+    """Its database came from elsewhere and still points there; the runs it brought along can still be read."""
+    first = tracking.log_run(project, settings)
+    copy = tmp_path_factory.mktemp("copy") / "project"
+    shutil.copytree(project, copy)
+    second = tracking.log_run(copy, settings)
+    client = mlflow_log.client(copy, settings)
+    assert second != first and Path(client.get_run(second).info.artifact_uri.removeprefix("file://")).is_relative_to(copy)
+    assert client.list_artifacts(first, "report") and client.list_artifacts(second, "report")
+    assert tracking.log_run(copy, settings) == second and tracking.log_run(project, settings) == first
+
+
 def test_run_holds_parameters_curves_metrics_and_report(project, settings):
     """Parameters, training history by epoch, intervals, tags, and the report are all in the run."""
     run_id = tracking.log_run(project, settings)

@@ -25,9 +25,9 @@ from semspec.models import ensure
 from semspec.models.store import ENCODER
 from semspec.probe import conditions
 from semspec.schema import Settings
+from semspec.tracking import bundle as bundles
 from semspec.tracking import mlflow_log
-from semspec.tracking.bundle import FORMAT
-from semspec.tracking.registry import model_name
+from semspec.tracking.registry import DIGEST_TAG, model_name
 
 BARE = {"models": {"draft": "", "target": "", "encoder": ENCODER}, "text": {"system": ""}}  # without a params.yaml
 _REFERENCE = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
@@ -57,8 +57,9 @@ def read(reference: str | None, root: Path, overrides: Sequence[str] = (), metho
         return Served(model_name(settings), settings, probes)
     with _folder(reference, root, settings) as folder:
         bundle = read_json(folder / "bundle.json")
-        if bundle.get("format") != FORMAT:
+        if bundle.get("format") != bundles.FORMAT:
             raise UserError(f"{reference} is no bundle of this version; register the probes again with `semspec run`")
+        bundles.check(folder, bundle, reference)
         settings = _settings(base, _of_bundle(base, bundle), overrides)
         probes = read_probes(folder / "probes", settings)
         for role in ROLES:
@@ -135,10 +136,16 @@ def _download(reference: str, root: Path, settings: Settings, into: str) -> Path
     from mlflow.exceptions import MlflowException
 
     try:
-        found = client.get_model_version_by_alias(name, alias).version if alias else version
-        source = f"{client.get_model_version_download_uri(name, found)}/artifacts/bundle"
-        return Path(mlflow.artifacts.download_artifacts(source, dst_path=into, tracking_uri=address))
+        found = client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, version)
+        source = f"{client.get_model_version_download_uri(name, found.version)}/artifacts/bundle"
+        folder = Path(mlflow.artifacts.download_artifacts(source, dst_path=into, tracking_uri=address))
     except (MlflowException, OSError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         said = f"{reference} can't be read from the registry at {address}: {reason}"
         raise UserError(mlflow_log.without_secrets(said)) from None
+    if bundles.md5(folder) != found.tags.get(DIGEST_TAG):
+        raise UserError(
+            f"the files of {reference} (version {found.version}) are not those that were registered; take another "
+            "version (`semspec registry list`), or register the probes again with `semspec run`"
+        )
+    return folder

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import semspec.provenance
 from semspec import files, rules
 from semspec.engine import number_format
+from semspec.errors import UserError
 from semspec.tracking import card, evaluation
 from semspec.tracking.mlflow_log import split_history
 
@@ -70,6 +72,7 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
             "number_formats": {role: number_format(settings.engine.of(role)) for role in ROLES},
         },
         "metrics": _metrics(root),
+        "files": {p.relative_to(folder).as_posix(): files.sha256(p) for p in probe_files(folder)},
         "data": {path: files.sha256(root / path) for path in DATA if (root / path).exists()},
         "params_sha256": semspec.provenance.params_sha256(settings),
     }
@@ -81,6 +84,22 @@ def make_bundle(root: Path, settings: Settings, folder: Path) -> dict[str, Any]:
         weights = trained["target"].get("trained_on", {}).get("weights", settings.engine.weights)
         temporary.write_text(card.write(bundle, measured, settings, weights), encoding="utf-8")
     return bundle
+
+
+def probe_files(folder: Path) -> list[Path]:
+    """Every file below probes/ of the bundle in `folder`, in order."""
+    return sorted(p for p in (folder / "probes").rglob("*") if p.name in PROBE_FILES)
+
+
+def check(folder: Path, bundle: Mapping[str, Any], name: str) -> None:
+    """Compare the probes in `folder` with the SHA-256 in bundle.json; `UserError` that says which file of `name` differs."""
+    for file, wanted in bundle.get("files", {}).items():
+        found = files.sha256(folder / file) if (folder / file).is_file() else "missing"
+        if found != wanted:
+            raise UserError(
+                f"{name} is spoiled: its {file} has SHA-256 {found[:16]}, not {wanted[:16]}; take another version "
+                "(`semspec registry list`), or register the probes again with `semspec run`"
+            )
 
 
 def md5(folder: Path) -> str:

@@ -51,8 +51,11 @@ NOISY = ("mlflow", "alembic", "urllib3.connectionpool")
 
 def uri(root: Path, settings: Settings) -> str:
     """Tracking address: the setting, else MLFLOW_TRACKING_URI, else sqlite mlflow.db in `root`."""
-    chosen = settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
-    return chosen or f"sqlite:///{(root.resolve() / 'mlflow.db').as_posix()}"
+    return settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "") or _own(root)
+
+
+def _own(root: Path) -> str:
+    return f"sqlite:///{(root.resolve() / 'mlflow.db').as_posix()}"
 
 
 def check_database(address: str) -> None:
@@ -138,16 +141,21 @@ def _metrics(root: Path) -> list[Metric]:
 
 
 def experiment(client: MlflowClient, root: Path, settings: Settings) -> str:
-    """Id of the experiment, made on first use; artifacts of a local database go to `root`/mlruns."""
+    """Id of the experiment, made on first use; artifacts of a local database go to `root`/mlruns.
+
+    A database that was copied along with its project would send them to the folder it came from: there the experiment
+    keeps its runs under another name, and this project begins one of its own.
+    """
     name = settings.tracking.experiment
+    address = uri(root, settings)
+    folder = (root.resolve() / "mlruns").as_uri() if address.startswith("sqlite:") else None
     known = client.get_experiment_by_name(name)
-    if known is not None:
-        if known.lifecycle_stage == "deleted":
-            client.restore_experiment(known.experiment_id)
-        return str(known.experiment_id)
-    local = uri(root, settings).startswith("sqlite:")
-    folder = (root.resolve() / "mlruns").as_uri() if local else None
-    return str(client.create_experiment(name, artifact_location=folder))
+    if known is not None and known.lifecycle_stage == "deleted":
+        client.restore_experiment(known.experiment_id)
+    if known is not None and address == _own(root) and known.artifact_location != folder:
+        client.rename_experiment(known.experiment_id, f"{name} {known.experiment_id} (of {known.artifact_location})")
+        known = None
+    return str(known.experiment_id if known else client.create_experiment(name, artifact_location=folder))
 
 
 def client(root: Path, settings: Settings) -> MlflowClient:

@@ -234,12 +234,6 @@ def table(front: list[Found], known: Mapping[str, Any], winner: Found | None, me
     return "\n".join(lines) + "\n"
 
 
-def winner_of(root: Path, name: str) -> dict[str, Any] | None:
-    """The winner in results.json."""
-    found = files.read_json(search.folder(root, name) / "results.json")["winner"]
-    return None if found is None else dict(found)
-
-
 def apply(root: Path, overrides: Mapping[str, Any], write: bool) -> str:
     """The difference that `overrides` make to params.yaml, as a unified diff; made only if `write`."""
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]

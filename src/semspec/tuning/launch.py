@@ -45,8 +45,8 @@ def run_step(root: Path, step: str, name: str, *more: int, log: Any = None, live
 
 def conclusion(root: Path, name: str, write: bool) -> str:
     """The table of a search, its winner and the difference that it makes to params.yaml; made only if `write`."""
-    from semspec.tuning.command import apply, winner_of
-    from semspec.tuning.search import folder
+    from semspec.tuning.command import apply
+    from semspec.tuning.search import folder, winner_of
 
     out = folder(root, name)
     text = (out / "table.md").read_text(encoding="utf-8")

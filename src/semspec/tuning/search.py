@@ -40,16 +40,32 @@ def folder(root: Path, name: str) -> Path:
 
 
 def begin(root: Path, name: str, settings: Settings) -> Path:
-    """The search's folder, with its settings; `UserError` when it was begun with other ones."""
+    """The search's folder, with its settings; `UserError` when it was begun with other ones.
+
+    What its own winner changed in params.yaml makes no other search: it goes on from where it began.
+    """
     out = folder(root, name)
     path = out / "settings.json"
-    if path.exists() and _fixed(config.validate(files.read_json(path))) != _fixed(settings):
-        raise UserError(
-            f"the search '{name}' was begun with other parameters; give this one another --name, or delete {out}"
-        )
+    if path.exists():
+        begun = config.validate(files.read_json(path), str(path))
+        if _fixed(begun) != _fixed(settings):
+            won = winner_of(root, name) or {}
+            if _fixed(changed(begun, won.get("overrides", {}))) != _fixed(settings):
+                raise UserError(
+                    f"the search '{name}' was begun with other parameters; give this one another --name, or delete "
+                    f"{out.relative_to(root)}"
+                )
+            settings = begun.model_copy(update={"tune": settings.tune})
     files.write_json(path, settings.model_dump(mode="json"))
     _mend(out / JOURNAL)
     return out
+
+
+def winner_of(root: Path, name: str) -> dict[str, Any] | None:
+    """The winner in results.json; None where there is none, or no such file yet."""
+    path = folder(root, name) / "results.json"
+    found = files.read_json(path)["winner"] if path.exists() else None
+    return None if found is None else dict(found)
 
 
 def _mend(journal: Path) -> None:
