@@ -124,7 +124,9 @@ def test_a_copied_project_keeps_its_artifacts_to_itself(project, settings, tmp_p
     shutil.copytree(project, copy)
     second = tracking.log_run(copy, settings)
     client = mlflow_log.client(copy, settings)
-    assert second != first and Path(client.get_run(second).info.artifact_uri.removeprefix("file://")).is_relative_to(copy)
+    assert second != first and Path(client.get_run(second).info.artifact_uri.removeprefix("file://")).is_relative_to(
+        copy
+    )
     assert client.list_artifacts(first, "report") and client.list_artifacts(second, "report")
     assert tracking.log_run(copy, settings) == second and tracking.log_run(project, settings) == first
 

@@ -92,7 +92,7 @@ def probe_files(folder: Path) -> list[Path]:
 
 
 def check(folder: Path, bundle: Mapping[str, Any], name: str) -> None:
-    """Compare the probes in `folder` with the SHA-256 in bundle.json; `UserError` that says which file of `name` differs."""
+    """Compare the probes in `folder` with bundle.json; `UserError` that says which file of `name` differs."""
     for file, wanted in bundle.get("files", {}).items():
         found = files.sha256(folder / file) if (folder / file).is_file() else "missing"
         if found != wanted:
