@@ -52,11 +52,7 @@ def command(args: list[str], bar: Callable[[str], None]) -> Any:
 @flow(name="bench", persist_result=False)
 def bench(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """Methods on test problems, beside the pipeline."""
-    try:
-        compare(request)
-    except (UserError, StageFailed) as e:
-        return ui.failed(e)
-    return None
+    return ui.carry_out(ROOT, lambda: compare(request))
 
 
 def compare(request: Request) -> None:

@@ -53,16 +53,17 @@ def track() -> None:
 @flow(name="pipeline", persist_result=False)
 def pipeline(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """From models to report. Runs what is out of date, and nothing else."""
-    try:
-        with library.alone(ROOT):
-            bring_up_to_date(request)
-    except (UserError, StageFailed) as e:
-        return ui.failed(e)
-    return None
+    return ui.carry_out(ROOT, lambda: alone(request))
+
+
+def alone(request: Request) -> None:
+    """What the flow does, and no other run beside it."""
+    with library.alone(ROOT):
+        bring_up_to_date(request)
 
 
 def bring_up_to_date(request: Request) -> None:
-    """What the flow does; `UserError` for the user's mistakes."""
+    """Change params.yaml as asked and run what is out of date; `UserError` for the user's mistakes."""
     logger = get_run_logger()
     live = not ui.served()
     profile = None if request.profile == "current" else request.profile

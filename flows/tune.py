@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from semspec import config, forms, pipeline, scale, ui
-from semspec.commands import StageFailed
-from semspec.errors import UserError
 from semspec.tuning import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,11 +40,7 @@ def step(name: str, search: str, live: bool, worker: int = 0) -> None:
 @flow(name="tune", persist_result=False, task_runner=ThreadPoolTaskRunner(max_workers=256))  # type: ignore[arg-type]
 def tune(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """Search, and show what was found; params.yaml changes only where that is asked for."""
-    try:
-        search(request)
-    except (UserError, StageFailed) as e:
-        return ui.failed(e)
-    return None
+    return ui.carry_out(ROOT, lambda: search(request))
 
 
 def search(request: Request) -> None:

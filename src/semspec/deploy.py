@@ -9,16 +9,22 @@ from __future__ import annotations
 import functools
 import http.client
 import http.server
+import logging
 import os
 import threading
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from semspec import config, pipeline
 from semspec.errors import UserError
-from semspec.ui import RESULTS_URL
+from semspec.process import PARENT, leave
+from semspec.ui import RESULTS_URL, lost
 
 API = "http://127.0.0.1:4200/api"
+PATIENCE_S = 20.0  # that a server may be away, as when it is started again
+LOOK_S = 2.0  # between two looks at it
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -40,17 +46,39 @@ def show_results(root: Path, port: int) -> str:
     return f"http://127.0.0.1:{server.server_port}"
 
 
-def check_server(api: str) -> None:
-    """`UserError` unless a Prefect server answers there."""
+def answers(api: str) -> bool:
+    """Is there a Prefect server?"""
     try:
         with urllib.request.urlopen(f"{api}/health", timeout=10) as answer:
-            if answer.read() == b"true":
-                return
+            return bool(answer.read() == b"true")
     except (OSError, ValueError, http.client.HTTPException):
-        pass
-    raise UserError(
-        f"no Prefect server answers at {api}; run `prefect server start` or set PREFECT_API_URL (docs/prefect.md)"
-    )
+        return False
+
+
+def watch(api: str) -> None:
+    """End this process with its runs once the server has been away for `PATIENCE_S`.
+
+    Prefect's own parts give up one by one, and what is left of them would neither take a run up nor end one.
+    """
+    seen = time.monotonic()
+    while time.monotonic() - seen < PATIENCE_S:
+        time.sleep(LOOK_S)
+        if answers(api):
+            seen = time.monotonic()
+    leave(f"the Prefect server at {api} is gone; start it and `semspec deploy` again, and retry what was at work", 1)
+
+
+def _no_tracebacks() -> None:
+    """Of what Prefect logs, only the lines: a server that is away for a moment fills the terminal otherwise."""
+    make = logging.getLogRecordFactory()
+
+    def record(*args: Any, **more: Any) -> logging.LogRecord:
+        made = make(*args, **more)
+        if made.name.startswith("prefect"):
+            made.exc_info = None
+        return made
+
+    logging.setLogRecordFactory(record)
 
 
 def deploy(root: Path, port: int) -> int:
@@ -60,10 +88,19 @@ def deploy(root: Path, port: int) -> int:
     pipeline.check_repository(root)
     config.load(root)
     api = os.environ.setdefault("PREFECT_API_URL", API).rstrip("/")
-    check_server(api)
+    if not answers(api):
+        raise UserError(
+            f"no Prefect server answers at {api}; run `prefect server start` or set PREFECT_API_URL (docs/prefect.md)"
+        )
     os.environ[RESULTS_URL] = show_results(root, port)
     flows = pipeline.load_flow(root, "deploy")
     print(f"{', '.join(flows.names())} are at {api.removesuffix('/api')}/deployments; Ctrl-C ends", flush=True)
     print(f"results/ is at {os.environ[RESULTS_URL]}", flush=True)
+    os.environ[PARENT] = str(os.getpid())  # the runs end with us
+    ended = lost(root)
+    if ended:
+        print(f"{ended} that were at work when the last `semspec deploy` ended are marked as Crashed", flush=True)
+    _no_tracebacks()
+    threading.Thread(target=watch, args=(api,), daemon=True).start()
     flows.serve()
     return 0

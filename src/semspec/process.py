@@ -68,6 +68,7 @@ def end_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == int(asked):
             time.sleep(0.5)
+        end_groups()
         os._exit(1)
 
     if asked.isdecimal():
@@ -84,17 +85,17 @@ def interrupted(error: BaseException) -> bool:
     return False
 
 
-def leave() -> None:
-    """End this process after a cancellation, Prefect's own server with it. Finished stages are kept by DVC."""
+def leave(says: str = "cancelled; the same command goes on where it stopped", code: int = 130) -> None:
+    """End this process with all below it, Prefect's own server too, and say so. Finished stages are kept by DVC."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.terminate()
-    print("cancelled; the same command goes on where it stopped", file=sys.stderr)
+    print(says, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(130)
+    os._exit(code)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from semspec.commands import StageFailed, fraction
 from semspec.errors import UserError
+from semspec.process import end_with_parent
 
+BEGUN = Path(".dvc/tmp/flow_runs")  # ids of the runs that began in this folder, for `lost`
 RESULTS_URL = "SEMSPEC_RESULTS_URL"  # where `semspec deploy` shows the folder results/, for its flows
 
 
@@ -22,6 +25,44 @@ def served() -> bool:
     from prefect.runtime import deployment
 
     return deployment.id is not None
+
+
+def carry_out(root: Path, work: Callable[[], None]) -> Any:
+    """The body of every flow: do its work in the project `root`; a mistake ends it as `failed` says."""
+    if served():
+        from prefect.runtime import flow_run
+
+        end_with_parent()
+        (root / BEGUN).parent.mkdir(parents=True, exist_ok=True)
+        with (root / BEGUN).open("a", encoding="utf-8") as file:
+            file.write(f"{flow_run.id}\n")
+    try:
+        work()
+    except (UserError, StageFailed) as e:
+        return failed(e)
+    return None
+
+
+def lost(root: Path) -> int:
+    """End, as Crashed, the runs that began in this folder and are shown at work though nobody works; how many.
+
+    To be called where none of them can be alive: they end with the `semspec deploy` that started them.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.states import Crashed
+
+    path, found = root / BEGUN, 0
+    with get_client(sync_client=True) as client:
+        for ident in path.read_text(encoding="utf-8").split() if path.exists() else []:
+            with contextlib.suppress(ObjectNotFound):  # deleted, or of another server
+                state = client.read_flow_run(UUID(ident)).state
+                if state is not None and not state.is_final():
+                    message = "its server or `semspec deploy` ended; Retry goes on where it stopped"
+                    client.set_flow_run_state(UUID(ident), Crashed(message=message), force=True)
+                    found += 1
+    path.unlink(missing_ok=True)
+    return found
 
 
 def failed(error: UserError | StageFailed) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from fake_project import make_fake, processes, ran
 from project import make_project
 
-from semspec import config
+from semspec import config, deploy, ui
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 SEMSPEC = str(Path(sys.executable).parent / "semspec")
@@ -214,3 +214,30 @@ def test_without_a_server_one_line_says_what_to_start(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
     assert "no Prefect server answers at http://127.0.0.1:9/api" in done.stderr
+
+
+def test_a_server_that_is_gone_ends_all_with_one_line(monkeypatch, capsys):
+    """Not for a moment's absence; else the runs would go on without anybody who can end them."""
+    looks, left = iter([True, False, True] + [False] * 50), []
+    monkeypatch.setattr(deploy, "answers", lambda api: next(looks))
+    monkeypatch.setattr(deploy, "LOOK_S", 0.02)
+    monkeypatch.setattr(deploy, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(deploy, "leave", lambda says, code: left.append((says, code)))
+    deploy.watch("http://127.0.0.1:9/api")
+    assert left == [(left[0][0], 1)] and "is gone; start it" in left[0][0] and len(list(looks)) < 50
+
+
+def test_a_run_that_nobody_works_at_is_crashed_at_the_next_start(deployed, monkeypatch, server):
+    """Those that began in this folder and are not over; a run of another folder, or a deleted one, is left alone."""
+    api, root = deployed
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    runs = {name: api.start("pipeline") for name in ("mine", "theirs")}
+    for run in runs.values():
+        api.wait(run)
+        api.post(f"/flow_runs/{run}/set_state", {"state": {"type": "RUNNING"}, "force": True})
+    begun = root / ui.BEGUN
+    assert set(begun.read_text().split()) >= set(runs.values()), "flows note themselves"
+    begun.write_text(f"{runs['mine']}\n{'0' * 8}-0000-0000-0000-{'0' * 12}\n")
+    assert ui.lost(root) == 1 and not begun.exists()
+    assert api.state(runs["mine"])["type"] == "CRASHED" and api.state(runs["theirs"])["type"] == "RUNNING"
+    api.post(f"/flow_runs/{runs['theirs']}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
