@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,24 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no share; write a number from 0 to 1")
     return value
+
+
+def _number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+    return value
+
+
+def _answered(text: str) -> Path:
+    """The folder of a bench."""
+    if not (Path(text) / "results.jsonl").is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} holds no results.jsonl; name a folder that a bench wrote")
+    return Path(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,7 +183,7 @@ def plan(args: argparse.Namespace) -> int:
 
     settings = _overridden(args)
     if args.check:
-        return command.check(settings, Path("."), Path(args.check), args.json)
+        return command.check(settings, Path("."), args.check, args.json)
     drafts = [name.strip() for name in args.drafts.split(",") if name.strip()]
     return command.plan(settings, Path("."), drafts, args.acceptance, args.json)
 
@@ -179,7 +198,7 @@ def tune(args: argparse.Namespace) -> int:
     if args.recorded:
         given["tune.extend"] = False
     settings = _overridden(args, **given)
-    return search(Path("."), args.name or settings.profile, settings, args.apply)
+    return search(Path("."), settings.profile if args.name is None else args.name, settings, args.apply)
 
 
 def study(args: argparse.Namespace) -> int:
@@ -197,9 +216,8 @@ def report(args: argparse.Namespace) -> int:
     if args.results is None:
         print(build(config.load("."), Path(".")))
         return 0
-    results = Path(args.results)
-    recorded = (results / "params.yaml").exists()
-    print(build(config.load(results if recorded else "."), Path("."), results, recorded))
+    recorded = (args.results / "params.yaml").exists()
+    print(build(config.load(args.results if recorded else "."), Path("."), args.results, recorded))
     return 0
 
 
@@ -271,7 +289,7 @@ def parser() -> Parser:
 
     p = verb("solve", solve, "one answer, live, each step marked with its author, p, q and verdict")
     p.add_argument("question")
-    p.add_argument("--method", default="semantic", help=f"default: semantic; of {', '.join(get_args(schema.Method))}")
+    p.add_argument("--method", default="semantic", choices=get_args(schema.Method), help="default: semantic")
     p.add_argument("--seed", type=int)
     p.add_argument("--json", action="store_true", help="one JSON object")
     settable(p)
@@ -297,7 +315,7 @@ def parser() -> Parser:
     p.add_argument(
         "--acceptance", type=_share, help="share of steps kept; default: that of the last bench here, if any"
     )
-    p.add_argument("--check", metavar="FOLDER", help="predict the latencies of this finished bench instead")
+    p.add_argument("--check", type=_answered, metavar="FOLDER", help="predict this finished bench instead")
     p.add_argument("--json", action="store_true", help="machine-readable")
     settable(p)
 
@@ -307,8 +325,8 @@ def parser() -> Parser:
     p.add_argument("--workers", type=int, help="processes that share them")
     p.add_argument("--search", help="what is searched: of decide,gamma,probe,layers,labels,split")
     p.add_argument("--objective", help="pareto, or combined: pass_at_1 - lambda * latency / latency(target)")
-    p.add_argument("--lambda", type=float, dest="price", metavar="L", help="Pass@1 worth one latency of the target")
-    p.add_argument("--latency-limit", type=float, metavar="RATIO", help="latency / latency(target) at most")
+    p.add_argument("--lambda", type=_number, dest="price", metavar="L", help="Pass@1 worth one latency of the target")
+    p.add_argument("--latency-limit", type=_number, metavar="RATIO", help="latency / latency(target) at most")
     p.add_argument("--dataset", help="validation questions: FILE.jsonl; default: those of contexts.dataset")
     p.add_argument("--questions", type=int, help="validation questions of a trial")
     p.add_argument("--live", type=int, metavar="K", help="run the K best for real afterwards")
@@ -320,7 +338,7 @@ def parser() -> Parser:
 
     p = verb("report", report, "write results/report from what the stages have left")
     p.add_argument(
-        "--results", help="a folder with results.jsonl and summary.json of any bench: write its report/ instead"
+        "--results", type=_answered, metavar="FOLDER", help="the folder of any bench: write its report/ instead"
     )
     p = verb("deploy", deploy, "offer the flows in the UI of a running Prefect server, with forms; until Ctrl-C")
     p.add_argument("--port", type=int, default=4201, help="where the reports are shown (default: 4201, on loopback)")
@@ -335,7 +353,12 @@ def parser() -> Parser:
     p.add_argument(
         "--model", metavar="REF", help="models:/NAME@ALIAS, models:/NAME/VERSION or a bundle; default: this project"
     )
-    p.add_argument("--method", default="semantic", help="of requests that name none; default: semantic")
+    p.add_argument(
+        "--method",
+        default="semantic",
+        choices=get_args(schema.Method),
+        help="of requests that name none",
+    )
     p.add_argument("--host", help="default: serve.host")
     p.add_argument("--port", type=int, help="default: serve.port; 0 = a free one")
     p.add_argument("--api-key", help="asked of every client; SEMSPEC_API_KEY keeps it out of the process list")

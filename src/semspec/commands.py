@@ -20,7 +20,11 @@ BAR_S = 2  # seconds between two states of a progress bar that nobody watches on
 
 
 class StageFailed(Exception):
-    """A command broke in a way that is not the user's mistake; its own output says how."""
+    """A command broke in a way that is not the user's mistake; its own output says how. alone: runs just that part."""
+
+    def __init__(self, message: str, alone: str = "") -> None:
+        super().__init__(message)
+        self.alone = alone
 
 
 def environment(**more: str) -> dict[str, str]:

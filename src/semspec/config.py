@@ -40,9 +40,7 @@ def _read(path: Path) -> Any:
     except (YAMLError, UnicodeDecodeError) as e:
         where = getattr(e, "problem_mark", None)
         at = f" at line {where.line + 1}" if where else ""
-        raise UserError(
-            f"{path} is not valid YAML{at}; mend it or restore it with `git checkout {path.name}`"
-        ) from None
+        raise UserError(f"{path} is not valid YAML{at}; mend it or restore it with `git checkout {path}`") from None
 
 
 def profiles() -> list[str]:
@@ -76,7 +74,7 @@ def _explain(error: ValidationError, source: str) -> UserError:
 def validate(data: Any, source: str = PARAMS) -> Settings:
     """Settings from plain data, or a `UserError` that names the first wrong parameter."""
     if not isinstance(data, dict):
-        raise UserError(f"{source} is empty or not a mapping; restore it with `git checkout {PARAMS}`")
+        raise UserError(f"{source} is empty or not a mapping; restore it with `git checkout {source}`")
     try:
         settings = Settings.model_validate(data)
     except ValidationError as e:
@@ -115,7 +113,8 @@ def variant(settings: Settings, name: str) -> tuple[str, Settings]:
 
 def load(root: Path | str = ".") -> Settings:
     """The settings in `root`/params.yaml."""
-    return validate(_read(Path(root) / PARAMS))
+    path = Path(root) / PARAMS
+    return validate(_read(path), PARAMS if path.resolve() == Path(PARAMS).resolve() else str(path))
 
 
 def put(data: Any, dotted: str, value: Any) -> None:

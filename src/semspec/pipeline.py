@@ -28,10 +28,11 @@ from ruamel.yaml.error import YAMLError
 from semspec import config, preflight
 from semspec.commands import Log, StageFailed, environment, run_command
 from semspec.errors import UserError
-from semspec.process import cancellable, cancelled, end_groups, interrupted, leave
+from semspec.process import cancellable, cancelled, end_groups, end_orphans, interrupted, leave
 from semspec.quiet import quiet
 
 FLOWS = Path("flows")
+SERVER = "prefect.server.api.server:create_app"  # in the command of a server that Prefect starts for a run
 SUMMARY = Path("results") / "bench" / "summary.json"
 REPORT = Path("results") / "report" / "index.html"
 SHOWN = ("pass_at_1", "latency_s", "tps", "speedup", "target_ratio", "acceptance_rate", "n")  # of the report's metrics
@@ -134,7 +135,7 @@ def run_stage(root: Path, name: str, log: Log | None = None, live: bool = True, 
     if exited.group(1) == "2" and ours:
         raise UserError(ours[-1])
     said = f": {ours[-1]}" if ours else ""
-    raise StageFailed(f"stage '{name}' failed (exit code {exited.group(1)}){said}")
+    raise StageFailed(f"stage '{name}' failed (exit code {exited.group(1)}){said}", f"semspec stage {name}")
 
 
 def is_cached(root: Path, name: str) -> bool:
@@ -220,19 +221,19 @@ def track(root: Path) -> None:
         print(f"registry: {outcome}", flush=True)
 
 
-def run_flow(call: Callable[[], Any], alone: str) -> int:
-    """Run a Prefect flow in this process; the exit code. Its console lines are left to its UI.
-
-    alone: the command that runs one part of it by itself.
-    """
+def run_flow(call: Callable[[], Any]) -> int:
+    """Run a Prefect flow in this process; the exit code. Its console lines are left to its UI."""
     print("starting Prefect ...", file=sys.stderr, flush=True)
+    end_orphans(SERVER, "PREFECT_HOME")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     cancelled.clear()
     before = signal.signal(signal.SIGTERM, lambda *_: _end())  # Prefect hands the signal on to whom it finds here
     try:
         call()
     except StageFailed as e:
-        print(f"{e}; its own lines are above. Try it alone with `{alone}`", file=sys.stderr)
+        print(
+            f"{e}; its own lines are above" + (f". Try it alone with `{e.alone}`" if e.alone else ""), file=sys.stderr
+        )
         return 1
     except UserError:
         raise
@@ -282,7 +283,7 @@ def run_pipeline(root: Path, profile: str | None = None, overrides: Sequence[str
                 flow = load_flow(root)
                 flow.pipeline(flow.Request(profile=profile or "current", overrides=list(overrides)))
 
-            code = run_flow(call, "semspec stage NAME")
+            code = run_flow(call)
             if code != 0:
                 return code
         else:

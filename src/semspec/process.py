@@ -75,6 +75,17 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
+def end_orphans(command: str, mark: str) -> None:
+    """End the processes whose parent was killed, with this word in their command and our value of variable `mark`."""
+    import psutil
+
+    for process in psutil.process_iter(["ppid", "cmdline", "environ"]):
+        mine = (process.info["environ"] or {}).get(mark) == os.environ.get(mark)
+        if process.info["ppid"] == 1 and command in (process.info["cmdline"] or []) and mine:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
+
+
 def interrupted(error: BaseException) -> bool:
     """Was it Ctrl-C? A library in whose midst it came may have made another error of it."""
     seen: BaseException | None = error

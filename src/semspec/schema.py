@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 Method = Literal[
     "target",
@@ -25,6 +25,14 @@ Method = Literal[
     "semantic_cross_domain",
 ]
 
+
+def _once(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("a name is given twice")
+    return names
+
+
+Once = AfterValidator(_once)  # of a list: no member twice
 Backend = Literal["cosine", "nli", "crossencoder"]
 Share = Annotated[float, Field(ge=0, le=1)]
 ASIDE = {"profile", "registry", "scale", "serve", "tracking", "tune"}  # no stage reads these
@@ -220,10 +228,10 @@ class Bench(Strict):
     dataset: str = Field("gsm_symbolic", description="A set's name (docs/bench.md), or a FILE.jsonl.")
     limit: int = Field(6, ge=1, le=1_000_000, description="Test problems.")
     repeats: int = Field(1, ge=1, le=1000, description="Answers to each problem, each with a seed of its own.")
-    methods: list[Method] = Field(
+    methods: Annotated[list[Method], Once] = Field(
         default=["target", "draft", "semantic"], min_length=1, description="The decoding methods that are compared."
     )
-    variants: list[str] = Field(
+    variants: Annotated[list[str], Once] = Field(
         default=[], description="Methods with parameters of their own: METHOD@name=value+name=value (docs/bench.md)."
     )
     gamma: Gamma = 1
@@ -261,7 +269,7 @@ class Tune(Strict):
 
     dataset: str = Field("", description="Validation questions: empty = of contexts.dataset; or a FILE.jsonl.")
     questions: int = Field(60, ge=2, le=100_000, description="Validation questions that each trial answers.")
-    search: list[Literal["decide", "gamma", "probe", "layers", "labels", "split"]] = Field(
+    search: Annotated[list[Literal["decide", "gamma", "probe", "layers", "labels", "split"]], Once] = Field(
         default=["decide", "gamma", "probe", "layers", "labels"], min_length=1, description="What is searched."
     )
     objective: Literal["pareto", "combined"] = Field(

@@ -159,6 +159,26 @@ def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypat
     assert not alive(pid)
 
 
+def test_what_a_killed_run_left_is_ended(tmp_path, monkeypatch):
+    """Its server lives on without a parent; one of another folder, and one that is watched over, are not ours."""
+    watched = "import sys, time; time.sleep(60)"
+    left = f"""
+    import subprocess, sys
+    print(subprocess.Popen([sys.executable, "-c", {watched!r}, "a.server"], stdout=subprocess.DEVNULL).pid)
+    """
+    pids = []
+    for home in (tmp_path / "theirs", tmp_path / "mine"):
+        monkeypatch.setenv("PREFECT_HOME", str(home))
+        pids.append(int(subprocess.check_output([sys.executable, "-c", textwrap.dedent(left)])))
+    child = subprocess.Popen([sys.executable, "-c", watched, "a.server"])
+    process.end_orphans("a.server", "PREFECT_HOME")
+    time.sleep(0.5)
+    assert [alive(pid) for pid in (*pids, child.pid)] == [True, False, True]
+    os.kill(pids[0], signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
 # -- a small project with real DVC ----------------------------------------------------------------------
 
 
@@ -210,7 +230,7 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pipeline, "run_command", interrupted)
     monkeypatch.setattr(pipeline, "leave", lambda: left.append(1))
-    assert pipeline.run_flow(flow, "semspec stage bench") == 130 and left == [1]
+    assert pipeline.run_flow(flow) == 130 and left == [1]
     assert all(timer.finished.is_set() for timer in process.cancelled)
     with pytest.raises(InterruptedError):  # in a thread that would try the stage again
         run("print('again')")

@@ -289,6 +289,12 @@ def test_challengers_pass_the_gate_or_stay_and_a_rollback_takes_the_last_promoti
     assert [v["version"] for v in listed] == ["4", "3", "2", "1"] and listed[0]["aliases"] == ["champion"]
     assert listed[0]["gate"].startswith("passed (against version 2): forced, although")
     assert listed[1]["gate"].startswith("refused (against version 2): Pass@1 -100.0")
+    files_of_2 = next((project / "mlruns").rglob(f"model-{listed[2]['bundle'][:12]}"))
+    files_of_2.rename(project / "away")
+    with pytest.raises(UserError, match=r"files of version 2 .* can't be found"):
+        command("rollback")
+    (project / "away").rename(files_of_2)
+    assert aliases(project, settings) == {"champion": "4"}, "a rollback to nothing is none"
     assert command("rollback")["version"] == "2" and command("rollback")["version"] == "1"
     assert aliases(project, settings) == {"champion": "1"}
     with pytest.raises(UserError, match="no former champion"):

@@ -69,6 +69,11 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
         (["solve", "2+2?"], "semspec run"),
         (["report"], "missing"),
         (["stage", "train"], "missing"),
+        (["report", "--results", "nowhere"], "holds no results.jsonl"),
+        (["plan", "--check", "nowhere"], "holds no results.jsonl"),
+        (["tune", "--lambda", "nan"], "argument --lambda: 'nan' is no number"),
+        (["tune", "--search", "decide,decide"], "given twice"),
+        (["serve", "--method", "magic"], "invalid choice"),
         ([], "required"),
     ],
 )

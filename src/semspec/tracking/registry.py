@@ -211,6 +211,7 @@ class Registry:
         former = [v for v in self._former(left) if v in there]  # a version may have been deleted
         if not former:
             raise UserError(f"{self.name} has no former champion to go back to; see `semspec registry list`")
+        self._evaluation(former[-1])  # says so where its files are gone
         self._crown(former[-1])
         self._remember(former[:-1])
         return Outcome(self.name, former[-1], True, f"taken back from version {left}", left)

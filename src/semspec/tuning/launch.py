@@ -40,7 +40,8 @@ def run_step(root: Path, step: str, name: str, *more: int, log: Any = None, live
     if code == 2 and held:
         raise UserError(held[-1].removeprefix("error: "))
     if code != 0:
-        raise StageFailed(f"step '{step}' failed (exit code {code})")
+        alone = " ".join(["python -m semspec.tuning", step, name, *map(str, more)])
+        raise StageFailed(f"step '{step}' failed (exit code {code})", alone)
 
 
 def conclusion(root: Path, name: str, write: bool) -> str:
@@ -76,7 +77,7 @@ def run(root: Path, name: str, settings: Settings, write: bool) -> int:
 
     with pipeline.alone(root):  # a run would change what the trials are judged on
         begin(root, name, settings)
-        code = pipeline.run_flow(call, "python -m semspec.tuning STEP NAME")
+        code = pipeline.run_flow(call)
     if code == 0:
         out = folder(Path("."), name)
         print(f"\npictures {out}/*.png, figures {out / 'results.json'}")

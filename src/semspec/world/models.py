@@ -58,7 +58,7 @@ class Recipe:
 
 
 RECIPES = {
-    "target": Recipe(hidden=96, layers=3, heads=4, steps=800, lr=4e-3),
+    "target": Recipe(hidden=96, layers=3, heads=4, steps=600, lr=3e-3),
     "draft": Recipe(hidden=48, layers=2, heads=4, steps=900, lr=5e-3, stop=0.6),
 }
 
