@@ -6,6 +6,7 @@ Exit codes: 0 done; 2 the user's mistake (one `error:` line on stderr); 1 anythi
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from semspec import config, schema
+from semspec.commands import TRACKED
 from semspec.errors import UserError
 from semspec.process import end_with_parent
 
@@ -88,7 +90,7 @@ def stage(args: argparse.Namespace) -> int:
     STAGES[args.name](settings, Path("."), **({"part": args.part} if args.part else {}))
     if config.load(".") != settings:  # DVC would record this output as made with the new values
         raise UserError(f"params.yaml changed while '{args.name}' ran; run it again")
-    if args.name == "report":  # the last stage: a plain `dvc repro` is tracked too
+    if args.name == "report" and TRACKED not in os.environ:  # the last stage: a plain `dvc repro` is tracked too
         from semspec.tracking import log_run
 
         log_run(Path(".").resolve(), settings)
@@ -373,6 +375,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
     end_with_parent()
+    gc.set_threshold(100_000, 50, 50)  # collecting while PyTorch and transformers are imported is a fifth of a start
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_MININTERVAL", "30")  # a log file wants a line now and then, no animation

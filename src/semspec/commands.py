@@ -16,6 +16,7 @@ from semspec.process import PARENT, run_group
 
 Log = Callable[[str], None]
 _PERCENT = re.compile(r"(\d+)%\|")
+TRACKED = "SEMSPEC_TRACKED"  # in a stage's environment: whoever started it records in MLflow afterwards
 BAR_S = 2  # seconds between two states of a progress bar that nobody watches on a terminal
 
 

@@ -159,6 +159,15 @@ def _merge(into: Any, overlay: Any) -> None:
             into[key] = value
 
 
+def _take_back(data: Any, old: Any, new: Any) -> None:
+    """Give what the profile `old` set and `new` does not name its default again, unless the user has changed it."""
+    present, named = flatten(data), flatten(new)
+    for dotted, value in flatten(old).items():
+        if dotted not in named and present.get(dotted) == value:
+            section, name = dotted.split(".")
+            put(data, dotted, Settings.model_fields[section].annotation.model_fields[name].get_default())  # type: ignore[union-attr]
+
+
 def apply(
     root: Path | str = ".",
     profile: str | None = None,
@@ -175,7 +184,9 @@ def apply(
     if profile is not None:
         if profile not in profiles():
             raise UserError(f"unknown profile '{profile}'; {_hint(profile, profiles())}")
-        _merge(data, _read(PROFILES / f"{profile}.yaml"))
+        overlay = _read(PROFILES / f"{profile}.yaml")
+        _take_back(data, _read(PROFILES / f"{data['profile']}.yaml"), overlay)
+        _merge(data, overlay)
     for override in overrides:
         put(data, *parse_override(override))
     changed_settings = validate(data, "the changed parameters")

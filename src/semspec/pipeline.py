@@ -26,7 +26,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from semspec import config, preflight
-from semspec.commands import Log, StageFailed, environment, run_command
+from semspec.commands import TRACKED, Log, StageFailed, environment, run_command
 from semspec.errors import UserError
 from semspec.process import cancellable, cancelled, end_groups, end_orphans, interrupted, leave
 from semspec.quiet import quiet
@@ -124,7 +124,7 @@ def run_stage(root: Path, name: str, log: Log | None = None, live: bool = True, 
     """
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
     with cancellable(live):
-        code, held = run_command(command, root, log, live, bar, keep=lambda line: not _NOISE.match(line))
+        code, held = run_command(command, root, log, live, bar, lambda line: not _NOISE.match(line), {TRACKED: "1"})
     if code == 0:
         return
     ours = [line.removeprefix("error: ") for line in held if line.startswith("error: ")]

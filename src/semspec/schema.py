@@ -95,7 +95,11 @@ class Text(Strict):
 
     split: Literal["blank_line", "sentence"] = Field("blank_line", description="Where a reasoning step ends.")
     max_step_tokens: int = Field(128, ge=4, le=4096, description="A longer step is cut there and marked truncated.")
-    system: str = Field(description="System prompt of both models.")
+    system: str = Field(
+        "Solve the problem in short steps, one calculation in each step. Write no code. Put a blank line between "
+        "steps. End with the final answer in \\boxed{}.",
+        description="System prompt of both models.",
+    )
 
 
 class Contexts(Strict):

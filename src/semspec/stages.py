@@ -24,7 +24,7 @@ def models(settings: Settings, root: Path) -> None:
     if TRAINED.keys() & {settings.models.draft, settings.models.target}:
         from semspec.world.models import ensure_pair
 
-        ensure_pair(settings.engine.threads)
+        ensure_pair()
     for role in ("encoder", "draft", "target"):
         name = getattr(settings.models, role)
         weights = role == "encoder" or settings.engine.of(role).kind != "sglang"  # its server has its own

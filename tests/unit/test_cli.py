@@ -117,6 +117,18 @@ def test_a_profile_is_merged_with_comments_kept(here):
     assert config.load(here).model_dump() == config.validate(config._read(REPO / "params.yaml")).model_dump()
 
 
+@pytest.mark.parametrize("first", config.profiles())
+@pytest.mark.parametrize("then", config.profiles())
+def test_a_profile_leaves_nothing_behind(here, first, then):
+    """Whatever was run before, a profile means the same; what the user has changed stays."""
+    config.apply(here, then, ["cluster.threshold=0.55"])
+    wanted = config.load(here)
+    config.apply(here, first)
+    assert config.load(here).cluster.threshold == 0.55
+    config.apply(here, then)
+    assert config.load(here) == wanted
+
+
 def test_a_bad_override_leaves_the_file_alone(here):
     """Nothing is written unless the whole result is valid."""
     before = (here / "params.yaml").read_bytes()

@@ -31,6 +31,7 @@ TEMPLATE = (
 PIECES = r"\d+|[^\d\n]+\n*|\n+"  # a token crosses neither the border of a number nor the end of a step
 VOCABULARY = 1024  # at most; less is needed
 AGAIN = 4  # solutions of one question
+TEXTS = 4000  # solutions that the tokenizer is trained on; more give the same vocabulary
 RECENT = 20  # batches that a loss is averaged over
 BUCKET = 16  # batches whose rows are sorted by length together, so that little is padding
 RECIPE_FILE = "recipes.json"
@@ -63,9 +64,8 @@ RECIPES = {
 }
 
 
-def ensure_pair(threads: int = 0) -> None:
+def ensure_pair() -> None:
     """Train the pair into the model store, with a progress bar, unless it is there and was made by these recipes."""
-    import torch
     from tqdm import tqdm
 
     from semspec.models import fetch
@@ -76,8 +76,6 @@ def ensure_pair(threads: int = 0) -> None:
         if (folder / RECIPE_FILE).is_file() and read_json(folder / RECIPE_FILE) == recipes:
             return
         shutil.rmtree(folder, ignore_errors=True)
-        if threads:
-            torch.set_num_threads(threads)
         with tqdm(desc="train the pair", unit="batch") as bar:
 
             def show(done: int, total: int) -> None:
@@ -100,7 +98,7 @@ def train_pair(
         if path.exists():
             raise UserError(f"{path} exists already; delete it to train that model again")
     corpus = make_corpus(max(r.steps * r.batch for r in recipes.values()), seed)
-    tokenizer = make_tokenizer(corpus)
+    tokenizer = make_tokenizer(corpus[:TEXTS])
     rows = encode(tokenizer, corpus)
     report = progress or (lambda done, total: None)
     total, before = sum(r.steps for r in recipes.values()), 0
