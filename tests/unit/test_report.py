@@ -183,6 +183,35 @@ def test_the_headline_is_built_from_the_numbers() -> None:
     assert "includes 0" in last and "includes 1" not in last and "60 problems." in last
 
 
+def test_the_headline_of_many_methods_groups_them() -> None:
+    """The winner first, then who is shown to be faster, slower, worse; without a winner that is said."""
+
+    def summary(speed: float, spread: float, points: float) -> dict:
+        around = [points - 0.05, points + 0.05]
+        return {"n": 24, "speedup_total": speed, "speedup_total_ci": [speed - spread, speed + spread],
+                "pass_at_1_diff": points, "pass_at_1_diff_ci": around}  # fmt: skip
+
+    methods = {
+        "target": summary(1, 0, 0),
+        "semantic": summary(1.2, 0.1, -0.2),
+        "specreason": summary(0.7, 0.1, 0),
+        "prompt_lookup": summary(1.1, 0.2, 0),
+        "draft": summary(2, 0.1, -0.3),
+    }
+    first, *lines = headline(methods)
+    assert first.startswith("No method, the draft alone aside, is shown to be faster")
+    assert lines == [
+        "Shown to be faster than the target: draft 2.00x, semantic 1.20x.",
+        "No difference in speed is shown: prompt_lookup 1.10x.",
+        "Shown to be slower: specreason 0.70x.",
+        "Shown to be worse in Pass@1 (points): draft -30, semantic -20.",
+        "24 problems; too few to settle small differences.",
+    ]
+    methods["semantic_hybrid"] = summary(1.15, 0.1, -0.01)
+    wanted = "semantic_hybrid: 1.15x [1.05, 1.25] the speed of the target at -1 [-6, +4] points Pass@1."
+    assert headline(methods)[0] == wanted
+
+
 def test_the_page_names_every_machine_that_answered() -> None:
     """Times of two machines are not passed off as those of the last one."""
     entries = {"machine": {"cpu": "Slow"}, "made_on": {"Quick, cores: 2, commit a": 3, "Slow, cores: 1, commit b": 1}}
@@ -195,6 +224,7 @@ def test_the_worked_problem_shows_both_verdicts_if_any_does() -> None:
     yes, no = fake.step("draft", "a", accepted=True), fake.step("target", "b", accepted=False)
     rows = [fake.row(0, "m", trace=[yes] * 9), fake.row(1, "m", trace=[yes, no]), fake.row(2, "m", trace=[])]
     assert worked_problem(rows)["id"] == "p1"
+    assert worked_problem([*rows, fake.row(3, "semantic", trace=[yes])])["id"] == "p3", "it is what the page is about"
     assert worked_problem([]) is None
 
 
@@ -284,6 +314,7 @@ def test_report_of_a_folder_takes_its_own_parameters(
     seen = []
     monkeypatch.setattr("semspec.report.build", lambda *given: seen.append(given) or Path("index.html"))
     monkeypatch.setattr("semspec.config.load", lambda root: str(root))
+    (tmp_path / "results.jsonl").touch()
     if own:
         (tmp_path / "params.yaml").write_text("", encoding="utf-8")
     assert main(["report", "--results", str(tmp_path)]) == 0

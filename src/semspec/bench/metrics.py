@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from semspec.bench.statistics import interval, ratio_interval
 from semspec.decoding.base import PHASES
+from semspec.schema import Method
 
 BASE = "target"  # speed-up and quality difference are measured against this method
 Row = Mapping[str, Any]
@@ -205,9 +206,14 @@ def _against(rows: Sequence[Row], base: Sequence[Row], resamples: int, seed: int
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """Methods as they are printed: target, draft, then the rest as given."""
-    first = [n for n in (BASE, "draft") if n in names]
-    return first + [n for n in names if n not in first]
+    """Methods as they are printed: in the order of `schema.Method`, each followed by its variants as given."""
+    known = get_args(Method)
+
+    def place(name: str) -> tuple[int, bool]:
+        method, variant, _ = name.partition("@")
+        return known.index(method) if method in known else len(known), bool(variant)
+
+    return sorted(names, key=place)
 
 
 def summarize(rows: Sequence[Row], resamples: int = 2000, seed: int = 0) -> dict[str, dict[str, Any]]:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semspec.bench import runner
-from semspec.bench.metrics import BASE, BY_KEY, METRICS, order
+from semspec.bench.metrics import BY_KEY, METRICS, Metric, order
+from semspec.decoding.semantic import Semantic
 from semspec.files import atomic, read_json, read_parquet, read_safetensors
 from semspec.probe import evaluation
 from semspec.report import figures, paper, problems, tables
+from semspec.report.headline import headline
 from semspec.rules import in_words, ratio
 
 if TYPE_CHECKING:
@@ -71,41 +73,10 @@ class Inputs:
         )
 
 
-def headline(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sentences built from the numbers: each method against the target, then what they do not show."""
-    names = [n for n in order(list(methods)) if n not in (BASE, "draft")] or [n for n in methods if n != BASE]
-    lines, caveats = [], []
-    for name in names:
-        m = methods[name]
-        if m.get("speedup") is None:
-            lines.append(f"{name}: Pass@1 {BY_KEY['pass_at_1'].text(m)} in {BY_KEY['latency_s'].text(m)} s a problem.")
-            continue
-        diff, _, ci = BY_KEY["pass_at_1_diff"].text(m).partition(" ")
-        speed = BY_KEY["speedup"].text(m)
-        lines.append(f"{name}: {speed} the speed of the target at {diff} points Pass@1 {ci}.")
-        if m["speedup_ci"][0] <= 1 <= m["speedup_ci"][1]:
-            caveats.append(f"The speed-up interval of {name} includes 1: no difference in speed is shown.")
-        if m["pass_at_1_diff_ci"][0] <= 0 <= m["pass_at_1_diff_ci"][1]:
-            caveats.append(f"The Pass@1 interval of {name} includes 0: no difference in quality is shown.")
-    if not names:
-        m = methods[BASE]
-        lines.append(f"target: Pass@1 {BY_KEY['pass_at_1'].text(m)}; nothing was compared with it.")
-    elif BASE not in methods:
-        caveats.append("The target was not run, so there is no speed-up.")
-    n = min(m["n"] for m in methods.values())
-    caveats.append(
-        f"{n} problem{'s' if n != 1 else ''}" + ("; too few to settle small differences." if n < 50 else ".")
-    )
-    return [*lines, " ".join(caveats)]
-
-
-def result_rows(summary: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Metrics down, methods across; every cell as (value, interval)."""
-    out = []
-    for metric in METRICS:
-        cells = [metric.text(summary["methods"][n]).partition(" [") for n in names]
-        out.append((metric.title, [(value, f"[{rest}" if rest else "") for value, _, rest in cells]))
-    return out
+def cells(summary: Mapping[str, Any], name: str, metrics: Sequence[Metric]) -> list[tuple[str, str]]:
+    """(value, interval) of a method's metrics."""
+    found = [metric.text(summary["methods"][name]).partition(" [") for metric in metrics]
+    return [(value, f"[{rest}" if rest else "") for value, _, rest in found]
 
 
 def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
@@ -127,19 +98,20 @@ def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
 
 
 def worked_problem(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The answer that shows most: both verdicts if any has them, then the one with most judged steps."""
+    """The answer that shows most: one by `semantic`, with both verdicts if any has them, with most judged steps."""
     traced = [r for r in rows if r.get("trace")]
 
-    def worth(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    def worth(row: Mapping[str, Any]) -> tuple[bool, int, int, int]:
         verdicts = [s["accepted"] for s in row["trace"] if s.get("accepted") is not None]
-        return len(set(verdicts)), min(len(verdicts), 30), -len(row["trace"])
+        return row["method"] == Semantic.name, len(set(verdicts)), min(len(verdicts), 30), -len(row["trace"])
 
     return max(traced, key=worth) if traced else None
 
 
 def judged_ratios(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """p/q and the verdict of every judged draft step of every answer."""
-    steps = [s for r in rows for s in r.get("trace") or [] if s.get("accepted") is not None]
+    """p/q and the verdict of every draft step that `semantic` judged; of every judged one where it did not run."""
+    own = [r for r in rows if r["method"] == Semantic.name] or rows
+    steps = [s for r in own for s in r.get("trace") or [] if s.get("accepted") is not None]
     known = [s for s in steps if s.get("p") is not None and s.get("q")]
     return np.array([s["p"] / s["q"] for s in known]), np.array([s["accepted"] for s in known], dtype=bool)
 
@@ -291,7 +263,10 @@ def build(settings: Settings, root: Path, results: Path | None = None, recorded:
         subtitle=subtitle(settings, entries),
         headline=headline(methods),
         methods=names,
-        result_rows=result_rows(inputs.summary, names),
+        many=len(names) > tables.ACROSS,
+        main=[BY_KEY[key].title for key in tables.WIDE],
+        main_rows=[(n, cells(inputs.summary, n, [BY_KEY[key] for key in tables.WIDE])) for n in names],
+        result_rows=[(m.title, [cells(inputs.summary, n, [m])[0] for n in names]) for m in METRICS],
         definitions=[(m.title, m.definition) for m in METRICS],
         quality=quality,
         time_spent=time_spent,

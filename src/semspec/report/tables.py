@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 DASH = "–"
 ACROSS = 4  # methods that stand side by side in 80 columns
 MAIN = ("pass_at_1", "speedup_total", "acceptance_rate")  # what a comparison of many methods is about
+WIDE = (
+    *("pass_at_1", "pass_at_1_diff", "latency_s", "speedup_total"),
+    *("target_ratio", "acceptance_rate", "discarded_tokens", "truncated"),
+)  # the same where there is room
 ROLES = ("draft", "target")
 RULES = {"ratio": "min(1, p/q)", "joint": "joint predictor", "p": "p alone"}
 BASELINES = {
