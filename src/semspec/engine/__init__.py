@@ -20,9 +20,9 @@ def cores() -> int:
 
 def resolve(weights: str, device: str) -> tuple[str, str]:
     """Number format and device, with `auto` settled for this machine: int8 on a CPU, bf16 on a GPU."""
-    import torch
-
     if device == "auto":
+        import torch
+
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if weights == "auto":
         weights = "int8" if device.split(":")[0] == "cpu" else "bf16"
@@ -32,13 +32,14 @@ def resolve(weights: str, device: str) -> tuple[str, str]:
 def number_format(settings: EngineSettings) -> str:
     """fp32, bf16 or int8; `gguf` where llama.cpp runs the file's own format, `sglang` where a server has its own."""
     if settings.kind == "transformers":
-        return resolve(settings.weights, settings.device)[0]
+        # of `auto` alone the machine is asked, which takes importing PyTorch
+        return settings.weights if settings.weights != "auto" else resolve("auto", settings.device)[0]
     return "gguf" if settings.kind == "llamacpp" else "sglang"
 
 
-def faster() -> str:
-    """How to get the engine that needs a compiler, in a line; empty where it is there, or a GPU is."""
-    if importlib.util.find_spec("llama_cpp") is not None or resolve("auto", "auto")[1] != "cpu":
+def faster(device: str = "auto") -> str:
+    """How to get the engine that needs a compiler, in a line; empty where it is there, or the device is a GPU."""
+    if importlib.util.find_spec("llama_cpp") is not None or resolve("auto", device)[1] != "cpu":
         return ""
     return "llama.cpp is not installed; `pip install -e '.[llamacpp]' && semspec plan` tells whether it is faster here"
 
