@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from semspec import config, forms, pipeline, scale, ui
+from semspec.process import cancellable
 from semspec.tuning import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,8 +57,9 @@ def search(request: Request) -> None:
     # a worker that died is started again and takes up the trial that was lost
     worker_step = step.with_options(retries=scale.RETRIES, retry_condition_fn=scale.broke)
     workers = [worker_step.submit("search", request.name, live, i) for i in range(settings.tune.workers)]
-    for worker in workers:
-        worker.result()
+    with cancellable(live):  # here: the task runner would wait for its threads first
+        for worker in workers:
+            worker.result()
     if settings.tune.live:
         step("live", request.name, live)
     step("conclude", request.name, live)

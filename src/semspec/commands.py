@@ -50,7 +50,7 @@ def run_command(
     keep: Callable[[str], bool] = lambda line: True,
     env: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run it in `root`; its exit code and its error lines. The rest is as in `process.run_group`.
+    """Run it in `root`, to end with us; its exit code and its error lines. The rest is as in `process.run_group`.
 
     Error lines are not shown: whoever gets them says them once.
     """
@@ -62,8 +62,8 @@ def run_command(
             return False
         return keep(line)
 
-    pace = {} if live else {"TQDM_MININTERVAL": str(BAR_S)}
-    return run_group(command, root, environment(**pace, **(env or {})), shown, log, live, bar), held
+    more = {PARENT: str(os.getpid())} | ({} if live else {"TQDM_MININTERVAL": str(BAR_S)}) | dict(env or {})
+    return run_group(command, root, environment(**more), shown, log, live, bar), held
 
 
 def semspec(
@@ -74,8 +74,7 @@ def semspec(
     bar: Log | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run `semspec ARGS`, which ends with us. `UserError` (its own line) for the user's mistake, else `StageFailed`."""
-    env = {PARENT: str(os.getpid())} | dict(env or {})
+    """Run `semspec ARGS`. `UserError` (its own line) for the user's mistake, else `StageFailed`."""
     code, held = run_command(["semspec", *args], root, log, live, bar, env=env)
     said = held[-1].removeprefix("error: ") if held else ""
     if code == 2 and said:

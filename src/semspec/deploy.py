@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,18 @@ def answers(api: str) -> bool:
         return False
 
 
+def announce(api: str, names: Sequence[str]) -> None:
+    """Say where the flows are, once they are there."""
+    waiting = list(names)
+    while waiting:
+        try:
+            with urllib.request.urlopen(f"{api}/deployments/name/{waiting[0]}/{waiting[0]}", timeout=10):
+                waiting.pop(0)
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.3)
+    print(f"{', '.join(names)} are at {api.removesuffix('/api')}/deployments; Ctrl-C ends", flush=True)
+
+
 def watch(api: str) -> None:
     """End this process with its runs once the server has been away for `PATIENCE_S`.
 
@@ -94,13 +107,13 @@ def deploy(root: Path, port: int) -> int:
         )
     os.environ[RESULTS_URL] = show_results(root, port)
     flows = pipeline.load_flow(root, "deploy")
-    print(f"{', '.join(flows.names())} are at {api.removesuffix('/api')}/deployments; Ctrl-C ends", flush=True)
     print(f"results/ is at {os.environ[RESULTS_URL]}", flush=True)
     os.environ[PARENT] = str(os.getpid())  # the runs end with us
     ended = lost(root)
     if ended:
         print(f"{ended} that were at work when the last `semspec deploy` ended are marked as Crashed", flush=True)
     _no_tracebacks()
+    threading.Thread(target=announce, args=(api, flows.names()), daemon=True).start()
     threading.Thread(target=watch, args=(api,), daemon=True).start()
     flows.serve()
     return 0

@@ -29,7 +29,7 @@ from semspec import config, preflight
 from semspec.commands import TRACKED, Log, StageFailed, environment, run_command
 from semspec.errors import UserError
 from semspec.files import read_json
-from semspec.process import cancellable, cancelled, end_groups, end_orphans, interrupted, leave
+from semspec.process import RUN, cancellable, cancelled, end_groups, end_orphans, interrupted, leave
 from semspec.quiet import quiet
 
 FLOWS = Path("flows")
@@ -226,6 +226,7 @@ def run_flow(call: Callable[[], Any]) -> int:
     """Run a Prefect flow in this process; the exit code. Its console lines are left to its UI."""
     print("starting Prefect ...", file=sys.stderr, flush=True)
     end_orphans(SERVER, "PREFECT_HOME")
+    os.environ[RUN] = str(os.getpid())
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     cancelled.clear()
     before = signal.signal(signal.SIGTERM, lambda *_: _end())  # Prefect hands the signal on to whom it finds here

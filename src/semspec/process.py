@@ -22,6 +22,7 @@ from pathlib import Path
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; with what a server needs to notice, a cancelled run is gone within 5 s
 PARENT = "SEMSPEC_PARENT"  # in a command's environment: the process without which it must not go on
+RUN = "SEMSPEC_RUN"  # in the environment of all that a run starts, Prefect's server too: its process
 BOOKKEEPING_S = 5.0  # for Prefect to record a cancellation
 
 cancelled: list[threading.Timer] = []  # not empty once Ctrl-C or SIGTERM ended a command that someone watched
@@ -61,12 +62,22 @@ def end_groups() -> None:
         end_group(process)
 
 
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
+
+
 def end_with_parent() -> None:
     """Let this process end when the one that asked for that by `PARENT` is gone, killed without a chance to end us."""
     asked = os.environ.pop(PARENT, "")  # ours, not our children's
 
     def watch() -> None:
-        while os.getppid() == int(asked):
+        while _lives(int(asked)):
             time.sleep(0.5)
         end_groups()
         os._exit(1)
@@ -76,12 +87,13 @@ def end_with_parent() -> None:
 
 
 def end_orphans(command: str, mark: str) -> None:
-    """End the processes whose parent was killed, with this word in their command and our value of variable `mark`."""
+    """End what a killed run (`RUN`) has left: processes with this word in their command and our value of `mark`."""
     import psutil
 
-    for process in psutil.process_iter(["ppid", "cmdline", "environ"]):
-        mine = (process.info["environ"] or {}).get(mark) == os.environ.get(mark)
-        if process.info["ppid"] == 1 and command in (process.info["cmdline"] or []) and mine:
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        variables = process.info["environ"] or {}
+        run, mine = variables.get(RUN, ""), variables.get(mark) == os.environ.get(mark)
+        if mine and command in (process.info["cmdline"] or []) and run.isdecimal() and not _lives(int(run)):
             with contextlib.suppress(psutil.Error):
                 process.terminate()
 

@@ -160,23 +160,44 @@ def test_an_exception_ends_grandchildren_that_ignore_sigterm(tmp_path, monkeypat
 
 
 def test_what_a_killed_run_left_is_ended(tmp_path, monkeypatch):
-    """Its server lives on without a parent; one of another folder, and one that is watched over, are not ours."""
-    watched = "import sys, time; time.sleep(60)"
-    left = f"""
-    import subprocess, sys
-    print(subprocess.Popen([sys.executable, "-c", {watched!r}, "a.server"], stdout=subprocess.DEVNULL).pid)
-    """
-    pids = []
-    for home in (tmp_path / "theirs", tmp_path / "mine"):
-        monkeypatch.setenv("PREFECT_HOME", str(home))
-        pids.append(int(subprocess.check_output([sys.executable, "-c", textwrap.dedent(left)])))
-    child = subprocess.Popen([sys.executable, "-c", watched, "a.server"])
+    """Its server, known by the run's mark; not one of another folder, of a run at work, or that the user started."""
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)", "a.server"]
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    servers = []
+    for home, run in (("theirs", gone.pid), ("mine", os.getpid()), ("mine", ""), ("mine", gone.pid)):
+        marks = {"PREFECT_HOME": str(tmp_path / home), process.RUN: str(run)}
+        servers.append(subprocess.Popen(sleeps, env=os.environ | marks))
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "mine"))
     process.end_orphans("a.server", "PREFECT_HOME")
-    time.sleep(0.5)
-    assert [alive(pid) for pid in (*pids, child.pid)] == [True, False, True]
-    os.kill(pids[0], signal.SIGKILL)
-    child.kill()
-    child.wait()
+    try:
+        assert servers[-1].wait(20) == -signal.SIGTERM
+        assert [server.poll() for server in servers[:-1]] == [None] * 3
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def test_a_command_ends_with_who_started_it(tmp_path):
+    """Killed without a chance to end what it runs: a `semspec` process below it, through others, ends by itself."""
+    below = "from semspec.process import end_with_parent; import time; end_with_parent(); print('up'); time.sleep(60)"
+    through = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-uc', {below!r}]).pid); sys.exit()"
+    code = f"""
+    from pathlib import Path
+    import sys, time
+    from semspec.commands import run_command
+    run_command([sys.executable, "-uc", {through!r}], Path("."), log=lambda line: print(line, flush=True), live=False)
+    time.sleep(60)
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True) as starter:
+        pid = int(starter.stdout.readline())
+        time.sleep(1)
+        assert alive(pid)
+        starter.kill()
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive(pid)
 
 
 # -- a small project with real DVC ----------------------------------------------------------------------

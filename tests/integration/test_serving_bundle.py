@@ -132,6 +132,9 @@ def test_a_registered_version(project, monkeypatch):
     flip_last_byte(weights)
     with pytest.raises(UserError, match="not those that were registered"):
         bundle.read(f"models:/{name}@champion", root)
+    shutil.rmtree(root / "mlruns")
+    with pytest.raises(UserError, match=rf"the files of version {version} of {name} can't be found"):
+        bundle.read(f"models:/{name}@champion", root)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from semspec.probe import conditions
 from semspec.schema import Settings
 from semspec.tracking import bundle as bundles
 from semspec.tracking import mlflow_log
-from semspec.tracking.registry import DIGEST_TAG, model_name
+from semspec.tracking.registry import DIGEST_TAG, listed, model_name
 
 BARE = {"models": {"draft": "", "target": "", "encoder": ENCODER}, "text": {"system": ""}}  # without a params.yaml
 _REFERENCE = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
@@ -137,8 +137,10 @@ def _download(reference: str, root: Path, settings: Settings, into: str) -> Path
 
     try:
         found = client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, version)
-        source = f"{client.get_model_version_download_uri(name, found.version)}/artifacts/bundle"
-        folder = Path(mlflow.artifacts.download_artifacts(source, dst_path=into, tracking_uri=address))
+        source = client.get_model_version_download_uri(name, found.version)
+        listed(name, str(found.version), source, address)
+        bundle = f"{source}/artifacts/bundle"
+        folder = Path(mlflow.artifacts.download_artifacts(bundle, dst_path=into, tracking_uri=address))
     except (MlflowException, OSError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         said = f"{reference} can't be read from the registry at {address}: {reason}"

@@ -118,8 +118,15 @@ def make_server(served: bundle.Served, method: str, api_key: str | None = None) 
     return Server(app, desk, f"http://{shown}:{sock.getsockname()[1]}", served.name), sock
 
 
+def _not_yet(*_: Any) -> None:
+    """SIGTERM while the models load."""
+    print("stopped: nothing was served yet", flush=True)
+    raise SystemExit(0)
+
+
 def serve(reference: str | None, root: Path, method: str, api_key: str | None, overrides: Sequence[str]) -> int:
     """Serve until a signal; returns the exit code 0."""
+    signal.signal(signal.SIGTERM, _not_yet)
     server, sock = make_server(bundle.read(reference, root, overrides, method), method, api_key)
     asyncio.run(server.serve([sock]))
     return 0

@@ -23,6 +23,7 @@ from semspec.tracking import bundle as bundles
 from semspec.tracking import card, evaluation, mlflow_log, package, promotion
 
 if TYPE_CHECKING:
+    from mlflow.entities import FileInfo
     from mlflow.entities.model_registry import ModelVersion
 
     from semspec.schema import Settings
@@ -76,6 +77,19 @@ def answering(uri: str) -> Iterator[None]:
         raise UserError(f"{said}; start it, or set tracking.uri") from None
 
 
+def listed(name: str, version: str, source: str, uri: str) -> list[FileInfo]:
+    """The files of a version's bundle; `UserError` where there are none."""
+    import mlflow
+
+    found = mlflow.artifacts.list_artifacts(artifact_uri=f"{source}/artifacts/bundle", tracking_uri=uri)
+    if not found:
+        raise UserError(
+            f"the files of version {version} of {name} can't be found at {source}; bring them back, or delete the "
+            "version"
+        )
+    return list(found)
+
+
 class Registry:
     """The registered model of one pair. Methods raise what MLflow raises, and `UserError` for a user's mistakes."""
 
@@ -120,12 +134,7 @@ class Registry:
         import mlflow
 
         source = self.client.get_model_version(self.name, version).source
-        found = mlflow.artifacts.list_artifacts(artifact_uri=f"{source}/artifacts/bundle", tracking_uri=self.uri)
-        if not found:
-            raise UserError(
-                f"the files of version {version} of {self.name} can't be found at {source}; bring them back, or delete "
-                "the version"
-            )
+        found = listed(self.name, version, str(source), self.uri)
         if not any(Path(f.path).name == evaluation.FILE for f in found):
             return None
         uri = f"{source}/artifacts/bundle/{evaluation.FILE}"

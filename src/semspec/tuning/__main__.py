@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 from semspec.errors import UserError
+from semspec.process import end_with_parent
 from semspec.quiet import quiet
 from semspec.tuning.command import STEPS
 
 
 def main(arguments: list[str]) -> int:
     step, name, *more = arguments
+    end_with_parent()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     root = Path(".").resolve()
     quiet(root)

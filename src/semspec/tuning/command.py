@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -81,13 +80,12 @@ _FREE = Cost.from_json({"draft": {"1": 0.0},
 
 
 def worker(root: Path, name: str, number: int = 0) -> None:
-    """Run trials until there are enough; ends after the trial at hand when whoever started it is gone."""
+    """Run trials until there are enough."""
     from tqdm import tqdm
 
     out, settings = _load(root, name)
     searcher = _searcher(root, out, settings)
     study = search.open_study(out, settings, seed=1000 * number)
-    parent = os.getppid()
     with tqdm(desc=f"worker {number}", unit="trial", file=sys.stderr) as bar:
 
         def done(trial: Any) -> None:
@@ -96,7 +94,7 @@ def worker(root: Path, name: str, number: int = 0) -> None:
             bar.set_postfix_str(f"#{trial.number} {100 * a['pass_at_1']:.0f}% {a['latency_s']:.2f} s", refresh=False)
             bar.update()
 
-        search.work(study, out, searcher, done, lambda: os.getppid() == parent)
+        search.work(study, out, searcher, done)
 
 
 def _record(trial: Any) -> dict[str, Any]:

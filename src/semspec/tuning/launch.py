@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def check(root: Path, name: str) -> None:
     """`UserError` where the name is no folder's, or samples and labels are not those of params.yaml."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-'")
+        raise UserError(f"the name {name!r}: use letters, digits, '.', '_' and '-'")
     late = [s for s in pipeline.stale(root) if s in SAMPLED]
     if late:
         raise UserError(f"the samples and labels are out of date ({', '.join(late)}); run `semspec run` first")

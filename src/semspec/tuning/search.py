@@ -221,12 +221,11 @@ def work(
     out: Path,
     searcher: Searcher,
     done: Callable[[optuna.trial.FrozenTrial], None] = lambda trial: None,
-    go_on: Callable[[], bool] = lambda: True,
 ) -> int:
     """Run trials until there are `tune.trials`; how many this process finished. `done` gets each finished trial."""
     settings, finished = searcher.settings, 0
     n_layers = searcher.n_layers()
-    while go_on():
+    while True:
         asked = _ask(study, out, settings, lambda t: space.suggest(t, settings, n_layers, searcher.ranking))
         if asked is None:
             break
