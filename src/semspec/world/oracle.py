@@ -16,7 +16,7 @@ from semspec.decoding.acceptance import Judgement
 from semspec.engine.base import Engine, Step
 from semspec.problems.language import meaning
 from semspec.rules import acceptance, ratio
-from semspec.world.truth import Context, Shares, both, shares
+from semspec.world.truth import Context, Shares, shares
 
 if TYPE_CHECKING:
     from semspec.problems import Problem
@@ -41,7 +41,7 @@ class Oracle:
 
         `progress(contexts)` is told how many more are done, once for each model.
         """
-        found = both(lambda engine: shares(engine, contexts, self.n, self.settings, progress), self.engines)
+        found = {r: shares(engine, contexts, self.n, self.settings, progress) for r, engine in self.engines.items()}
         for i, (question, steps) in enumerate(contexts):
             self.known[question, *steps] = {role: found[role][i] for role in found}
 

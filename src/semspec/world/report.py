@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from semspec import engine as engines
-from semspec.engine.base import Engine
 from semspec.files import read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
 from semspec.problems import load
@@ -22,7 +21,7 @@ from semspec.schema import Settings
 from semspec.semantics.labels import COLUMNS
 from semspec.semantics.sampling import ROLES
 from semspec.world.oracle import Oracle, answers, gains, met, weights
-from semspec.world.truth import Shares, agreement, both, true_labels, true_probabilities
+from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
 
 CONTINUATIONS = 100  # of each context and model; a share of .5 then has a standard error of .05
 ORACLE = 40  # the same, in the contexts that the oracle meets
@@ -40,14 +39,12 @@ def truth_stage(settings: Settings, root: Path) -> None:
     contexts = read_parquet(root / "data/contexts.parquet")
     samples = read_parquet(root / "data/samples/samples.parquet")
     found = read_parquet(root / "data/labels.parquet")
+    shares: dict[str, dict[str, Shares]] = {}
     models = {role: engines.load(getattr(settings.models, role), settings.engine.of(role)) for role in ROLES}
     with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
-
-        def count(model: Engine) -> dict[str, Shares]:
+        for role, model in models.items():
             model.observe([])
-            return true_probabilities(model, contexts, CONTINUATIONS, settings, bar.update)
-
-        shares = both(count, models)
+            shares[role] = true_probabilities(model, contexts, CONTINUATIONS, settings, bar.update)
     true = true_labels(samples, contexts, shares)
     write_parquet(root / "data/true_labels.parquet", true)
     predictions = read_parquet(root / "data/probes/predictions.parquet")

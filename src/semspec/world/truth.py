@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,15 +25,8 @@ if TYPE_CHECKING:
 
 ROWS = 1024  # continuations of one batch; a little faster than 160 or 512 with models this small
 
-T = TypeVar("T")
 Shares = dict[Hashable, float]  # meaning -> probability; sums to 1
 Context = tuple[str, list[str]]  # a question, and the steps of an answer to it so far
-
-
-def both(work: Callable[[Engine], T], engines: Mapping[str, Engine]) -> dict[str, T]:
-    """{role: work(its engine)}, side by side: they share nothing, and PyTorch computes outside Python's lock."""
-    with ThreadPoolExecutor(len(engines)) as pool:
-        return dict(zip(engines, pool.map(work, engines.values()), strict=True))
 
 
 def meanings(samples: pd.DataFrame, contexts: pd.DataFrame) -> list[Hashable]:
