@@ -124,6 +124,9 @@ def put(data: Any, dotted: str, value: Any) -> None:
         data = data.setdefault(part, {})
         if not isinstance(data, dict):
             raise UserError(f"--set {dotted}: '{part}' is not a section of {PARAMS}")
+    comments = getattr(data, "ca", None)
+    if comments is not None and last in comments.items:
+        comments.items[last][3:] = [None]  # a place for lines before a block; another value there spoils what follows
     data[last] = value
 
 
@@ -156,7 +159,7 @@ def _merge(into: Any, overlay: Any) -> None:
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         else:
-            into[key] = value
+            put(into, key, value)
 
 
 def _take_back(data: Any, old: Any, new: Any) -> None:
@@ -166,6 +169,13 @@ def _take_back(data: Any, old: Any, new: Any) -> None:
         if dotted not in named and present.get(dotted) == value:
             section, name = dotted.split(".")
             put(data, dotted, Settings.model_fields[section].annotation.model_fields[name].get_default())  # type: ignore[union-attr]
+
+
+def _says(path: Path, data: Any) -> bool:
+    try:
+        return bool(_read(path) == data)
+    except UserError:
+        return False
 
 
 def apply(
@@ -194,8 +204,13 @@ def apply(
     after = changed_settings.model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
-        with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as f:
-            _yaml().dump(data, f)
+        with atomic(path) as temporary:
+            with temporary.open("w", encoding="utf-8") as f:
+                _yaml().dump(data, f)
+            if not _says(temporary, data):
+                raise UserError(
+                    f"{path} can't be changed without spoiling it; change {', '.join(changed)} there by hand"
+                )
     return changed
 
 

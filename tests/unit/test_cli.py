@@ -129,6 +129,25 @@ def test_a_profile_leaves_nothing_behind(here, first, then):
     assert config.load(here) == wanted
 
 
+@pytest.mark.parametrize("value", ["[]", "[semantic@gamma=2]", "[semantic@gamma=2, semantic@gamma=3]"])
+def test_a_list_is_changed_whatever_its_style(here, value):
+    """A list that was written over several lines, with a comment, becomes another; the lines behind it stay."""
+    (here / "params.yaml").write_bytes((REPO / "results/overnight/params.yaml").read_bytes())
+    assert config.apply(here, None, [f"bench.variants={value}", "bench.max_tokens=384"])
+    found = config.load(here).bench
+    assert list(found.variants) == config.parse_override(f"x.y={value}")[1] and found.max_tokens == 384
+    assert "# the same with parameters" in (here / "params.yaml").read_text()
+
+
+def test_a_file_is_never_spoiled(here, monkeypatch):
+    """What would be written is read again first."""
+    before = (here / "params.yaml").read_bytes()
+    monkeypatch.setattr(config, "_says", lambda path, data: False)
+    with pytest.raises(UserError, match=r"change bench\.limit there by hand"):
+        config.apply(here, None, ["bench.limit=7"])
+    assert (here / "params.yaml").read_bytes() == before
+
+
 def test_a_bad_override_leaves_the_file_alone(here):
     """Nothing is written unless the whole result is valid."""
     before = (here / "params.yaml").read_bytes()
