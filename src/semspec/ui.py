@@ -1,5 +1,7 @@
 """What a flow shows in Prefect's UI: how far it is, tables, the report's address, one line for a user's mistake.
 
+And which runs began in this folder, so that those whose process is gone are not shown at work for ever.
+
 Prefect is imported inside the functions. Knows nothing of stages.
 """
 
@@ -57,7 +59,8 @@ def lost(root: Path) -> int:
         for ident in path.read_text(encoding="utf-8").split() if path.exists() else []:
             with contextlib.suppress(ObjectNotFound):  # deleted, or of another server
                 state = client.read_flow_run(UUID(ident)).state
-                if state is not None and not state.is_final():
+                # one that waits, for a retry or its time, is taken up as ever
+                if state is not None and (state.is_running() or state.is_pending() or state.is_cancelling()):
                     message = "its server or `semspec deploy` ended; Retry goes on where it stopped"
                     client.set_flow_run_state(UUID(ident), Crashed(message=message), force=True)
                     found += 1

@@ -231,13 +231,18 @@ def test_a_run_that_nobody_works_at_is_crashed_at_the_next_start(deployed, monke
     """Those that began in this folder and are not over; a run of another folder, or a deleted one, is left alone."""
     api, root = deployed
     monkeypatch.setenv("PREFECT_API_URL", server)
-    runs = {name: api.start("pipeline") for name in ("mine", "theirs")}
-    for run in runs.values():
+    runs = {name: api.start("pipeline") for name in ("mine", "theirs", "waits")}
+    for name, run in runs.items():
         api.wait(run)
-        api.post(f"/flow_runs/{run}/set_state", {"state": {"type": "RUNNING"}, "force": True})
+        state = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2100-01-01T00:00:00Z"}}
+        api.post(
+            f"/flow_runs/{run}/set_state", {"state": state if name == "waits" else {"type": "RUNNING"}, "force": True}
+        )
     begun = root / ui.BEGUN
     assert set(begun.read_text().split()) >= set(runs.values()), "flows note themselves"
-    begun.write_text(f"{runs['mine']}\n{'0' * 8}-0000-0000-0000-{'0' * 12}\n")
+    begun.write_text(f"{runs['mine']}\n{runs['waits']}\n{'0' * 8}-0000-0000-0000-{'0' * 12}\n")
     assert ui.lost(root) == 1 and not begun.exists()
-    assert api.state(runs["mine"])["type"] == "CRASHED" and api.state(runs["theirs"])["type"] == "RUNNING"
-    api.post(f"/flow_runs/{runs['theirs']}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+    states = {name: api.state(run)["type"] for name, run in runs.items()}
+    assert states == {"mine": "CRASHED", "theirs": "RUNNING", "waits": "SCHEDULED"}
+    for name in ("theirs", "waits"):
+        api.post(f"/flow_runs/{runs[name]}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
