@@ -62,22 +62,14 @@ def end_groups() -> None:
         end_group(process)
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        pass
-    return True
-
-
 def end_with_parent() -> None:
     """Let this process end when the one that asked for that by `PARENT` is gone, killed without a chance to end us."""
     asked = os.environ.pop(PARENT, "")  # ours, not our children's
 
     def watch() -> None:
-        while _lives(int(asked)):
+        import psutil
+
+        while psutil.pid_exists(int(asked)):
             time.sleep(0.5)
         end_groups()
         os._exit(1)
@@ -93,7 +85,7 @@ def end_orphans(command: str, mark: str) -> None:
     for process in psutil.process_iter(["cmdline", "environ"]):
         variables = process.info["environ"] or {}
         run, mine = variables.get(RUN, ""), variables.get(mark) == os.environ.get(mark)
-        if mine and command in (process.info["cmdline"] or []) and run.isdecimal() and not _lives(int(run)):
+        if mine and command in (process.info["cmdline"] or []) and run.isdecimal() and not psutil.pid_exists(int(run)):
             with contextlib.suppress(psutil.Error):
                 process.terminate()
 
