@@ -6,7 +6,6 @@ Exit codes: 0 done; 2 the user's mistake (one `error:` line on stderr); 1 anythi
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from typing import Any, NoReturn, get_args
 from semspec import config, schema
 from semspec.commands import TRACKED
 from semspec.errors import UserError
-from semspec.process import end_with_parent
+from semspec.process import end_with_parent, unburden
 
 STAGE_NAMES = ("models", "entailment", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
 
@@ -375,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
     end_with_parent()
-    gc.set_threshold(100_000, 50, 50)  # collecting while PyTorch and transformers are imported is a fifth of a start
+    unburden()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_MININTERVAL", "30")  # a log file wants a line now and then, no animation

@@ -1,13 +1,15 @@
 """Running a command so that its output is seen live and nothing of it survives a cancellation.
 
 The command gets a process group of its own and, when we have a terminal, a terminal for its output, so that
-its progress bars work. Knows nothing of DVC or Prefect.
+its progress bars work. Also what a command of ours does to itself as it starts. Knows nothing of DVC or Prefect.
 """
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import contextlib
+import gc
 import os
 import pty
 import select
@@ -76,6 +78,13 @@ def end_with_parent() -> None:
 
     if asked.isdecimal():
         threading.Thread(target=watch, daemon=True).start()
+
+
+def unburden() -> None:
+    """Let the garbage collector leave the imports of PyTorch and transformers alone: it walks through a million objects
+    many times as they come, and once more before the process ends. Together a fifth of a short command."""
+    gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)
 
 
 def end_orphans(command: str, mark: str) -> None:

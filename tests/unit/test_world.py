@@ -163,11 +163,10 @@ def test_true_probabilities_and_labels(tmp_path):
     target = Script("17 + 4 = 21.\n\n", "Adding 4 gives 21.\n\n", "17 + 4 = 20.\n\n", "We are at 17.\n\n")
     draft = Script("17 + 4 = 20.\n\n", "17 + 4 - 3 = 18.\n\n")
     n = 2 * truth.ROWS + 40
-    seen: list[int] = []
-    p = truth.true_probabilities(target, contexts, n, settings, seen.append)
-    q = truth.true_probabilities(draft, contexts, n, settings)
+    asked = [(contexts["question"][0], list(contexts["steps"][0]))]
+    p, q = ({"a": truth.shares(model, asked, n, settings)[0]} for model in (target, draft))
     assert p["a"] == {("step", (4, 17), 21): 0.5, ("step", (4, 17), 20): 0.25, ("state", 17): 0.25}
-    assert seen == [1] and [c[0] for c in target.calls] == [truth.ROWS, truth.ROWS, 40]
+    assert [c[0] for c in target.calls] == [truth.ROWS, truth.ROWS, 40]
     assert len({c[-1] for c in target.calls}) == 3
     chosen = settings.sample
     assert {c[1:4] for c in target.calls} == {(chosen.temperature, chosen.top_p, settings.text.max_step_tokens)}
@@ -189,8 +188,9 @@ def test_an_oracle_that_looked_ahead_says_the_same():
     judged, calls = {}, {}
     for foreseen in (met(rows), []):
         models = {role: Script(*texts) for role, texts in says.items()}
-        oracle = Oracle(**models, n=4, settings=settings)
-        oracle.look(foreseen)
+        drawn = {role: truth.shares(model, foreseen, 4, settings) for role, model in models.items()}
+        known = {(q, *steps): {r: drawn[r][i] for r in drawn} for i, (q, steps) in enumerate(foreseen)}
+        oracle = Oracle(**models, n=4, settings=settings, known=known)
         before = len(models["draft"].calls)
         step = SimpleNamespace(text="17 + 4 = 20.\n\n")
         judged[bool(foreseen)] = oracle([step], [step], QUESTION, [])
@@ -225,8 +225,7 @@ def pair(tmp_path_factory):
 def test_training_leaves_folders_that_load(pair):
     """Two model folders of one vocabulary; an engine writes with them; what exists is not trained over."""
     recipes, folders, seen = pair
-    early = 5 + models.RECENT  # the draft stops as soon as its mean loss is known
-    assert seen == [(i, 35) for i in [*range(1, 6), 5, *range(6, early + 1), 35]]
+    assert seen == sorted(seen) and seen[-1] == (35, 35) and len(seen) >= 5 + models.RECENT
     engines = {role: load_engine(path, role, weights="fp32", device="cpu", threads=1) for role, path in folders.items()}
     assert engines["target"].vocab_id == engines["draft"].vocab_id
     assert {r: (e.hidden_size, e.n_layers) for r, e in engines.items()} == {"target": (32, 2), "draft": (16, 1)}

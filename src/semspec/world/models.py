@@ -1,8 +1,9 @@
 """Two tiny language models of the small world, trained here in about a minute: a target, and a draft that errs more.
 
 They share a byte-level BPE tokenizer that is trained on the same solutions, have an architecture of transformers' own,
-and are saved as ordinary model folders, so every part of semspec can use them like any other pair. The same seed gives
-the same weights on the same machine with the same number of threads. It knows nothing of probes, labels or methods.
+and are saved as ordinary model folders, so every part of semspec can use them like any other pair. Each is made in a
+process of its own with one thread: the same seed gives the same weights on the same machine. It knows nothing of
+probes, labels or methods.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from itertools import chain, cycle, islice
+from multiprocessing import Manager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +23,7 @@ from semspec.errors import UserError
 from semspec.files import read_json, write_json
 from semspec.problems import load
 from semspec.problems.language import Problem, parse, solution
+from semspec.workers import workers
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
 # A system prompt is left out: these models never saw one.
@@ -91,25 +95,38 @@ def train_pair(
 ) -> dict[str, Path]:
     """Train and save `folder`/ROLE for each role of `recipes`; returns the folders by role.
 
-    `UserError` when one of them exists already. Uses as many threads as PyTorch is set to.
+    All at once, a core each. `UserError` when one of them exists already.
     """
     folders = {role: Path(folder) / role for role in recipes}
     for path in folders.values():
         if path.exists():
             raise UserError(f"{path} exists already; delete it to train that model again")
+    report = progress or (lambda done, total: None)
+    total, done = sum(r.steps for r in recipes.values()), 0
+    with Manager() as manager, workers(len(recipes)) as pool:
+        batches = manager.Queue()
+        making = {pool.submit(_make, folders[role], role, recipes, seed, batches) for role in recipes}
+        while making:
+            finished, making = wait(making, timeout=0.5)
+            for future in finished:
+                future.result()
+            while not batches.empty():
+                done += batches.get()
+                report(done, total)
+    return folders
+
+
+def _make(folder: Path, role: str, recipes: dict[str, Recipe], seed: int, batches: Any) -> None:
+    """A worker: train one model of `recipes` and save it; puts the number of batches done since into `batches`."""
     corpus = make_corpus(max(r.steps * r.batch for r in recipes.values()), seed)
     tokenizer = make_tokenizer(corpus[:TEXTS])
-    rows = encode(tokenizer, corpus)
-    report = progress or (lambda done, total: None)
-    total, before = sum(r.steps for r in recipes.values()), 0
-    for role, recipe in recipes.items():
-        model = _new(recipe, tokenizer, seed)
-        for done, _ in enumerate(_train(model, recipe, rows, seed), before + 1):
-            report(done, total)
-        before += recipe.steps
-        report(before, total)  # it may have stopped earlier
-        _save(model, tokenizer, folders[role])
-    return folders
+    recipe = recipes[role]
+    model, left = _new(recipe, tokenizer, seed), recipe.steps
+    for _ in _train(model, recipe, encode(tokenizer, corpus[: recipe.steps * recipe.batch]), seed):
+        batches.put(1)
+        left -= 1
+    _save(model, tokenizer, folder)
+    batches.put(left)  # it may have stopped earlier
 
 
 def make_corpus(n: int, seed: int) -> list[tuple[str, list[str]]]:

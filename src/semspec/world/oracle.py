@@ -7,7 +7,7 @@ It knows nothing of files, of labels, or of how probes are trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,27 +23,21 @@ if TYPE_CHECKING:
     from semspec.schema import Settings
 
 
+Known = Mapping[tuple[str, ...], dict[str, Shares]]
+
+
 class Oracle:
     """min(1, p / q) of the true probabilities, with the bias and the threshold of `decide`; for `gamma` = 1.
 
     n: continuations of each model that a probability is counted from. A context's are drawn once and kept.
+    known: what has been drawn already, {(question, *steps): {role: shares}}.
     """
 
     layers: Mapping[str, Sequence[int]] = {"draft": (), "target": ()}
 
-    def __init__(self, draft: Engine, target: Engine, n: int, settings: Settings) -> None:
+    def __init__(self, draft: Engine, target: Engine, n: int, settings: Settings, known: Known | None = None) -> None:
         self.engines = {"draft": draft, "target": target}
-        self.n, self.settings = n, settings
-        self.known: dict[tuple[str, ...], dict[str, Shares]] = {}
-
-    def look(self, contexts: Sequence[Context], progress: Callable[[int], object] = lambda contexts: None) -> None:
-        """Draw the probabilities of contexts; of many at once it takes less time than of each as it is met.
-
-        `progress(contexts)` is told how many more are done, once for each model.
-        """
-        found = {r: shares(engine, contexts, self.n, self.settings, progress) for r, engine in self.engines.items()}
-        for i, (question, steps) in enumerate(contexts):
-            self.known[question, *steps] = {role: found[role][i] for role in found}
+        self.n, self.settings, self.known = n, settings, dict(known or {})
 
     def __call__(
         self, written: Sequence[Step], read: Sequence[Step], question: str, said: Sequence[str]
@@ -53,8 +47,9 @@ class Oracle:
             return []
         (step,) = written
         key = (question, *said)
-        if key not in self.known:
-            self.look([(question, list(said))])  # nobody foresaw it
+        if key not in self.known:  # nobody foresaw it
+            drawn = {r: shares(e, [(question, list(said))], self.n, self.settings) for r, e in self.engines.items()}
+            self.known[key] = {role: found for role, (found,) in drawn.items()}
         meant = meaning(question, said, step.text)
         p, q = (self.known[key][role].get(meant, 0.0) for role in ("target", "draft"))
         q = max(q, 1 / self.n)  # the draft has just said it
@@ -84,33 +79,18 @@ def passes(row: Mapping[str, Any], share: float) -> float:
     return float(row["target_passes"] + row["verifications"] + share * drafted)
 
 
-def answers(
-    draft: Engine,
-    target: Engine,
-    problems: Sequence[Problem],
-    oracle: Oracle,
-    settings: Settings,
-    progress: Callable[[], object] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Rows of results.jsonl, method "oracle": its answers to `problems`, with the seeds that every method has."""
+def answer(
+    draft: Engine, target: Engine, problem: Problem, index: int, oracle: Oracle, settings: Settings
+) -> dict[str, Any]:
+    """A row of results.jsonl, method "oracle": its answer to a problem, with the seed that every method has."""
     from semspec.bench.runner import answer_seed, make_row
     from semspec.decoding import Semantic, Setup
     from semspec.problems import grade
 
-    method = Semantic(Setup.of(settings), draft, target, oracle)
-    rows = []
-    for i, problem in enumerate(problems):
-        seed = answer_seed(settings.seed, str(problem.id))
-        answer = method.answer(problem.question, seed=seed)
-        graded = grade(answer.text, problem.answer)
-        rows.append(make_row(problem, "oracle", answer, graded, index=i, repeat=0, seed=seed, prompt="", passes={}))
-        progress()
-    return rows
-
-
-def weights(engine: Any) -> int:
-    """How many weights a model of the Hugging Face engine has."""
-    return sum(p.numel() for p in engine.model.parameters())
+    seed = answer_seed(settings.seed, str(problem.id))
+    found = Semantic(Setup.of(settings), draft, target, oracle).answer(problem.question, seed=seed)
+    graded = grade(found.text, problem.answer)
+    return make_row(problem, "oracle", found, graded, index=index, repeat=0, seed=seed, prompt="", passes={})
 
 
 def gains(rows: Sequence[Mapping[str, Any]], share: float) -> dict[str, dict[str, float]]:

@@ -5,23 +5,25 @@ Writes data/truth.json and the true labels, which are empty for problems of any 
 
 from __future__ import annotations
 
-import json
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from semspec import engine as engines
-from semspec.files import read_parquet, write_json, write_parquet
+from semspec.engine import cores
+from semspec.files import read_jsonl, read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
 from semspec.problems import load
 from semspec.rules import ratio
 from semspec.schema import Settings
 from semspec.semantics.labels import COLUMNS
 from semspec.semantics.sampling import ROLES
-from semspec.world.oracle import Oracle, answers, gains, met, weights
-from semspec.world.truth import Shares, agreement, true_labels, true_probabilities
+from semspec.workers import workers
+from semspec.world.draws import draw, oracle_answers, weights
+from semspec.world.oracle import gains, met
+from semspec.world.truth import Shares, agreement, true_labels
 
 CONTINUATIONS = 100  # of each context and model; a share of .5 then has a standard error of .05
 ORACLE = 40  # the same, in the contexts that the oracle meets
@@ -34,32 +36,35 @@ def truth_stage(settings: Settings, root: Path) -> None:
         write_parquet(root / "data/true_labels.parquet", pd.DataFrame(columns=COLUMNS))
         write_json(root / "data/truth.json", {})
         return
-    from tqdm import tqdm
-
     contexts = read_parquet(root / "data/contexts.parquet")
     samples = read_parquet(root / "data/samples/samples.parquet")
     found = read_parquet(root / "data/labels.parquet")
-    shares: dict[str, dict[str, Shares]] = {}
-    models = {role: engines.load(getattr(settings.models, role), settings.engine.of(role)) for role in ROLES}
-    with tqdm(total=2 * len(contexts), desc="truth", unit="context") as bar:
-        for role, model in models.items():
-            model.observe([])
-            shares[role] = true_probabilities(model, contexts, CONTINUATIONS, settings, bar.update)
-    true = true_labels(samples, contexts, shares)
-    write_parquet(root / "data/true_labels.parquet", true)
-    predictions = read_parquet(root / "data/probes/predictions.parquet")
-    out = compare(true, found, predictions, shares, settings.seed)
-    if settings.bench.dataset == "synthetic" and settings.bench.gamma == 1:
-        rows = [*map(json.loads, (root / "results/bench/graded.jsonl").read_text(encoding="utf-8").splitlines())]
-        problems, contexts = load("synthetic", "test", settings.bench.limit, settings.seed), met(rows)
-        oracle = Oracle(**models, n=ORACLE, settings=settings)
-        with tqdm(total=2 * len(contexts), desc="true p and q", unit="context") as bar:
-            oracle.look(contexts, bar.update)
-        with tqdm(total=len(problems), desc="oracle", unit="answer") as bar:
-            rows += answers(**models, problems=problems, oracle=oracle, settings=settings, progress=bar.update)
-        share = weights(models["draft"]) / weights(models["target"])
-        out["end"] = {"draft_pass": share, "continuations": ORACLE, "methods": gains(rows, share)}
+    with workers(min(settings.scale.workers, cores())) as pool:
+        asked = [
+            (question, list(steps)) for question, steps in zip(contexts["question"], contexts["steps"], strict=True)
+        ]
+        drawn = draw(pool, settings, asked, CONTINUATIONS, "truth")
+        shares = {role: dict(zip(contexts["context_id"], drawn[role], strict=True)) for role in ROLES}
+        true = true_labels(samples, contexts, shares)
+        write_parquet(root / "data/true_labels.parquet", true)
+        predictions = read_parquet(root / "data/probes/predictions.parquet")
+        out = compare(true, found, predictions, shares, settings.seed)
+        if settings.bench.dataset == "synthetic" and settings.bench.gamma == 1:
+            rows = read_jsonl(root / "results/bench/graded.jsonl")
+            out["end"] = end(pool, settings, rows)
     write_json(root / "data/truth.json", out)
+
+
+def end(pool: Executor, settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The oracle's answers to the problems of a bench (`rows` of its graded.jsonl) beside those of the methods."""
+    contexts = met(rows)
+    drawn = draw(pool, settings, contexts, ORACLE, "true p and q")
+    known = {(q, *steps): {role: drawn[role][i] for role in ROLES} for i, (q, steps) in enumerate(contexts)}
+    problems = load("synthetic", "test", settings.bench.limit, settings.seed)
+    rows = rows + oracle_answers(pool, settings, problems, ORACLE, known)
+    sizes = {role: pool.submit(weights, settings, role).result() for role in ROLES}
+    share = sizes["draft"] / sizes["target"]
+    return {"draft_pass": share, "continuations": ORACLE, "methods": gains(rows, share)}
 
 
 def compare(

@@ -8,7 +8,7 @@ stages `contexts` and `sample` write. It knows nothing of files, of probes, or o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,42 +51,13 @@ def true_clusters(samples: pd.DataFrame, contexts: pd.DataFrame) -> np.ndarray:
     return np.array(ids, dtype=np.int64)
 
 
-def true_probabilities(
-    engine: Engine,
-    contexts: pd.DataFrame,
-    n: int,
-    settings: Settings,
-    progress: Callable[[int], object] = lambda contexts: None,
-) -> dict[str, Shares]:
-    """{context_id: {meaning: share}} from `n` continuations of each context by one model; see `shares`."""
-    table = list(contexts[["context_id", "question", "steps"]].itertuples(index=False))
-    found = shares(engine, [(row.question, list(row.steps)) for row in table], n, settings, progress)
-    return {row.context_id: share for row, share in zip(table, found, strict=True)}
-
-
-def shares(
-    engine: Engine,
-    contexts: Sequence[Context],
-    n: int,
-    settings: Settings,
-    progress: Callable[[int], object] = lambda contexts: None,
-) -> list[Shares]:
+def shares(engine: Engine, contexts: Sequence[Context], n: int, settings: Settings) -> list[Shares]:
     """{meaning: share} of `n` next steps by one model, in each context (question, steps of an answer to it).
 
     Temperature, top_p, step ends, step limit, system prompt and seed are those of `settings`, as in the stage `sample`;
-    the random numbers are others. A share p has a standard error of sqrt(p (1 - p) / n). `progress(contexts)` is told
-    how many more are done.
+    the random numbers are others. A share p has a standard error of sqrt(p (1 - p) / n). The contexts are worked on at
+    once, up to `ROWS` continuations of each; a caller that has many hands them over in `batches`.
     """
-    at_once = max(1, ROWS // n)
-    out: list[Shares] = []
-    for start in range(0, len(contexts), at_once):
-        part = contexts[start : start + at_once]
-        out += _count(engine, part, n, settings)
-        progress(len(part))
-    return out
-
-
-def _count(engine: Engine, contexts: Sequence[Context], n: int, settings: Settings) -> list[Shares]:
     sampling, ends = Sampling(settings.sample.temperature, settings.sample.top_p), Splitter(settings.text.split).ends
     prompts = [prompt_of(engine, question, settings.text.system, steps) for question, steps in contexts]
     counts: list[Counter[Hashable]] = [Counter() for _ in contexts]
@@ -99,12 +70,18 @@ def _count(engine: Engine, contexts: Sequence[Context], n: int, settings: Settin
     return [{said: c / n for said, c in count.most_common()} for count in counts]
 
 
+def batches(contexts: Sequence[Context], n: int) -> list[Sequence[Context]]:
+    """The contexts in parts of which `n` continuations each are about `ROWS` together."""
+    at_once = max(1, ROWS // n)
+    return [contexts[i : i + at_once] for i in range(0, len(contexts), at_once)]
+
+
 def true_labels(
     samples: pd.DataFrame, contexts: pd.DataFrame, probabilities: Mapping[str, Mapping[str, Shares]]
 ) -> pd.DataFrame:
     """A label table (the columns and row order of `make_labels`) with true clusters and true probabilities.
 
-    probabilities: what `true_probabilities` returned for "target" and for "draft". p is 0 where none of the `n`
+    probabilities: {"target" and "draft": {context_id: the model's `shares` there}}. p is 0 where none of the `n`
     continuations meant what the sample means, which may happen to a rare sample even under its own author.
     """
     out = samples.reset_index(drop=True)[["sample_id", "context_id", "question_id", "author"]].copy()
