@@ -8,13 +8,15 @@ Prefect is imported inside the functions. Knows nothing of stages.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from semspec.commands import StageFailed, fraction
+from semspec.commands import BAR_S, StageFailed, fraction
 from semspec.errors import UserError
 from semspec.process import end_with_parent
 
@@ -92,7 +94,7 @@ class Progress:
     def __init__(self, steps: Sequence[str], key: str = "progress"):
         from prefect.artifacts import create_progress_artifact
 
-        self.steps, self.at = list(steps), 0
+        self.steps, self.at, self.moved = list(steps), 0, -math.inf
         self.id = create_progress_artifact(progress=0.0, key=key, description=self._says())
 
     def _says(self, more: str = "") -> str:
@@ -112,9 +114,10 @@ class Progress:
         self._show(self.at, self._says())
 
     def bar(self, text: str) -> None:
-        """The step's own progress bar has moved on."""
-        part = fraction(text)
-        if part is not None:
+        """The step's own progress bar has moved on; told to the server every `BAR_S` seconds at most."""
+        part, now = fraction(text), time.monotonic()
+        if part is not None and now - self.moved >= BAR_S:
+            self.moved = now
             self._show(self.at + part, self._says(text))
 
     def done(self) -> None:

@@ -110,7 +110,8 @@ def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
     bar = tqdm(total=total, desc="bench", unit="answer", file=sys.stderr)
 
     def tick(done: int, of: int, row: dict[str, Any]) -> None:
-        bar.set_postfix_str(f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s")
+        said = f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s"
+        bar.set_postfix_str(said, refresh=False)
         bar.update(done - bar.n)
         if done == of:
             bar.close()
