@@ -35,13 +35,8 @@ def _shares(settings: Settings, role: str, contexts: Sequence[Context], n: int) 
 
 def _answer(settings: Settings, problem: Problem, index: int, n: int, known: Known) -> dict[str, Any]:
     models = {role: _model(settings, role) for role in ROLES}
-    return answer(
-        **models,
-        problem=problem,
-        index=index,
-        oracle=Oracle(**models, n=n, settings=settings, known=known),
-        settings=settings,
-    )
+    oracle = Oracle(**models, n=n, settings=settings, known=known)
+    return answer(**models, problem=problem, index=index, oracle=oracle, settings=settings)
 
 
 def weights(settings: Settings, role: str) -> int:
@@ -69,8 +64,8 @@ def oracle_answers(
     pool: Executor, settings: Settings, problems: Sequence[Problem], n: int, known: Known
 ) -> list[dict[str, Any]]:
     """Rows of results.jsonl, method "oracle", with a progress bar. known: contexts that were foreseen."""
-    own: dict[str, dict[tuple[str, ...], Any]] = {problem.question: {} for problem in problems}
+    own: dict[str, dict[tuple[str, ...], Any]] = {}
     for key, drawn in known.items():
-        own[key[0]][key] = drawn
-    futures = [pool.submit(_answer, settings, p, i, n, own[p.question]) for i, p in enumerate(problems)]
+        own.setdefault(key[0], {})[key] = drawn
+    futures = [pool.submit(_answer, settings, p, i, n, own.get(p.question, {})) for i, p in enumerate(problems)]
     return [future.result() for future in tqdm(futures, desc="oracle", unit="answer")]
