@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import os
+import select
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -370,6 +371,13 @@ def parser() -> Parser:
     return top
 
 
+def _unread(stream: int) -> bool:
+    """Has the reader of this pipe gone (`semspec ... | head`)?"""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return bool(poll.poll(0))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `semspec` command."""
     args = parser().parse_args(argv)
@@ -386,7 +394,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {e}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream.fileno())]
+        if not unread:
+            raise  # not what we print: another process has gone
+        for stream in unread:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 0
     except OSError as e:  # a full disk, a folder that may not be written
         print(f"error: {e.filename or 'system'}: {e.strerror or e}", file=sys.stderr)

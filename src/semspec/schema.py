@@ -296,7 +296,7 @@ class Tracking(Strict):
 
 
 class Scale(Strict):
-    """Who does the long stages (sample, bench). The results don't depend on it."""
+    """Who does the long stages (sample, bench, truth). The results don't depend on it."""
 
     runner: Literal["threads", "ray", "dask"] = Field("threads", description="threads = processes on this machine.")
     workers: int = Field(1, ge=1, le=4096, description="Parts that are worked on at once; 1 = undivided.")

@@ -13,13 +13,44 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from typing import Any
 
 from semspec.process import PARENT, end_with_parent, unburden
 
+_counted: Any = None  # in a worker: the number that `count` adds to
 
-def _begin(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is ours to explain
+
+class Workers(ProcessPoolExecutor):
+    """An executor of `n` processes, started afresh (spawned), at once."""
+
+    def __init__(self, n: int) -> None:
+        context = get_context("spawn")
+        self._counted = context.Value("q", 0)
+        super().__init__(n, context, _begin, (os.getpid(), self._counted))
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they inherit it: Ctrl-C is ours to explain
+        try:
+            for _ in range(n):
+                self.submit(os.getpid)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @property
+    def counted(self) -> int:
+        """What the workers have counted so far, together."""
+        return int(self._counted.value)
+
+
+def count(n: int = 1) -> None:
+    """In a worker: tell whoever waits that so much more is done."""
+    with _counted.get_lock():
+        _counted.value += n
+
+
+def _begin(parent: int, counted: Any) -> None:
+    global _counted
+    _counted = counted
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ[PARENT] = str(parent)
     end_with_parent()
     unburden()
@@ -29,10 +60,16 @@ def _begin(parent: int) -> None:
 
 
 @contextmanager
-def workers(n: int) -> Iterator[ProcessPoolExecutor]:
-    """An executor of `n` processes, started afresh (spawned). When one is killed the command ends with one line."""
+def workers(n: int) -> Iterator[Workers]:
+    """`n` workers. An error in the body, or of a worker, ends them all at once; a killed one is said in one line."""
+    pool = Workers(n)
     try:
-        with ProcessPoolExecutor(n, get_context("spawn"), _begin, (os.getpid(),)) as pool:
-            yield pool
-    except BrokenProcessPool:
-        raise SystemExit("error: a worker process was killed, perhaps for its memory; run the same again") from None
+        yield pool
+    except BaseException as e:
+        for worker in active_children():
+            worker.terminate()
+        if isinstance(e, BrokenProcessPool):
+            raise SystemExit("error: a worker process was killed, perhaps for its memory; run it again") from None
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from semspec import config
+from semspec import cli, config
 from semspec.cli import main
 from semspec.errors import UserError
 
@@ -163,3 +165,18 @@ def test_every_profile_is_valid(here, profile):
     """A profile that ships applies cleanly and names itself."""
     config.apply(here, profile)
     assert config.load(here).profile == profile
+
+
+def test_only_a_reader_of_ours_that_has_gone_is_a_quiet_end(monkeypatch):
+    """`| head` is no failure; a broken pipe to another process is, and must not look like a stage that is done."""
+
+    def another_has_gone(args):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "doctor", another_has_gone)
+    with pytest.raises(BrokenPipeError):
+        main(["doctor"])
+    code = "import sys; from semspec.cli import main; sys.exit(main(['models', 'list']))"
+    piped = f'{sys.executable} -c "{code}" | true; exit ${{PIPESTATUS[0]}}'
+    for _ in range(3):
+        assert subprocess.run(["bash", "-c", piped], capture_output=True, check=False).returncode == 0

@@ -11,15 +11,17 @@ import time
 import psutil
 import pytest
 
-from semspec.workers import workers
+from semspec.workers import count, workers
 
 STARTS = """
 import os, time
 from semspec.workers import workers
 if __name__ == "__main__":
-    with workers(1) as pool:
-        print(pool.submit(os.getpid).result(), flush=True)
-        pool.submit(time.sleep, 600).result()
+    with workers(2) as pool:
+        for i in range(2):
+            pool.submit(time.sleep, 600)
+        print("begun", flush=True)
+        pool.submit(os.getpid).result()
 """
 
 
@@ -37,20 +39,38 @@ def test_a_killed_worker_is_one_line():
         pool.submit(os._exit, 1).result()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_worker_ends_with_who_started_it(tmp_path, how):
-    """Killed without a chance to end it; or by Ctrl-C, which the terminal gives to all: the worker says nothing."""
+def test_an_error_ends_what_is_still_at_work():
+    started = time.monotonic()
+    with pytest.raises(ZeroDivisionError), workers(2) as pool:
+        pool.submit(time.sleep, 600)
+        pool.submit(divmod, 1, 0).result()
+    assert time.monotonic() - started < 60
+
+
+def test_workers_count_together():
+    with workers(2) as pool:
+        for future in [pool.submit(count, n) for n in (1, 2, 3)]:
+            future.result()
+        assert pool.counted == 6
+
+
+@pytest.mark.parametrize(
+    ("how", "to_all"), [(signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)]
+)
+@pytest.mark.parametrize("after", [0, 6])
+def test_workers_end_with_who_started_them(tmp_path, how, to_all, after):
+    """Killed, or told to end alone, or by Ctrl-C, which a terminal gives to all, even as they begin: none is left."""
     script = tmp_path / "starts.py"
     script.write_text(STARTS)
     parent = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert parent.stdout is not None and parent.stderr is not None
-    worker = int(parent.stdout.readline())
-    if how is signal.SIGKILL:
-        parent.kill()
-    else:
-        os.killpg(parent.pid, how)
+    assert parent.stdout.readline() == "begun\n"
+    time.sleep(after)
+    started = psutil.Process(parent.pid).children(recursive=True)
+    assert len(started) >= 2
+    (os.killpg if to_all else os.kill)(parent.pid, how)
     parent.wait(20)
-    assert gone(worker), "it would sleep for ten minutes"
+    assert all(gone(process.pid) for process in started), "they would sleep for ten minutes"
     assert parent.stderr.read().count("Traceback") <= (how is signal.SIGINT), "the parent's own at most"

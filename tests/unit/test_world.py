@@ -20,7 +20,7 @@ from semspec.text import Splitter
 from semspec.world import models, truth
 from semspec.world.models import Recipe
 from semspec.world.oracle import Oracle, met
-from semspec.world.report import compare, label_noise, truth_stage
+from semspec.world.report import compare, end, label_noise, truth_stage
 
 QUESTION = "Start with 17. Add 4. Take 3. What is the result?"
 
@@ -200,6 +200,15 @@ def test_an_oracle_that_looked_ahead_says_the_same():
     assert (judgement.p, judgement.q, judgement.a) == (0.5, 0.5, 1.0)
 
 
+def test_the_oracle_answers_what_the_bench_did():
+    """With answers to other problems the comparison would be of unlike things: it says so before any work."""
+    settings = config.validate(
+        {"models": {"draft": "d", "target": "t", "encoder": "e"}, "text": {"system": ""}, "bench": {"limit": 2}}
+    )
+    with pytest.raises(UserError, match="run `semspec stage bench` first"):
+        end(None, settings, [{"id": "another", "method": "target"}])
+
+
 def test_agreement_by_hand():
     """Three of one meaning and one of another, found as two and two: 1 pair right, 1 wrong, 2 missed."""
     found = truth.agreement([0, 0, 1, 1], [0, 0, 0, 1], ["a"] * 4)
@@ -225,7 +234,7 @@ def pair(tmp_path_factory):
 def test_training_leaves_folders_that_load(pair):
     """Two model folders of one vocabulary; an engine writes with them; what exists is not trained over."""
     recipes, folders, seen = pair
-    assert seen == sorted(seen) and seen[-1] == (35, 35) and len(seen) >= 5 + models.RECENT
+    assert seen == sorted(seen) and seen[-1] == (35, 35)
     engines = {role: load_engine(path, role, weights="fp32", device="cpu", threads=1) for role, path in folders.items()}
     assert engines["target"].vocab_id == engines["draft"].vocab_id
     assert {r: (e.hidden_size, e.n_layers) for r, e in engines.items()} == {"target": (32, 2), "draft": (16, 1)}

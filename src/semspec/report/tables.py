@@ -197,7 +197,8 @@ def truth(data: Mapping[str, Any]) -> Table | None:
         return None
     clusters = data["clusters"]
     rows = [["Clusters: F1 of pairs / Rand", f"{number(clusters['f1'])} / {number(clusters['rand'])}"]]
-    rows += [[f"Label noise at N = {n}", number(e)] for n, e in data["label_noise"].items()]
+    noise = sorted((int(n), e) for n, e in data["label_noise"].items())
+    rows += [[f"Label noise of the target at N = {n}", number(e)] for n, e in noise]
     for role, error in data["label_error"].items():
         rows.append([f"Labels under the {role}: MAE", number(error)])
     for role, m in data["probes"].items():
@@ -210,9 +211,9 @@ def truth(data: Mapping[str, Any]) -> Table | None:
         rows.append([f"Decision by {title}", text])
     end = data.get("end", {}).get("methods", {})
     for name, m in end.items():
-        text = f"Pass@1 {_percent(m['pass_at_1'])}, {m['passes']:.1f} passes, speed-up {m['speedup']:.2f}x"
-        rows.append([f"Answers by {name}", text])
-    if {"oracle", "semantic"} <= set(end):
+        speedup = f", speed-up {m['speedup']:.2f}x" if "speedup" in m else ""  # over the target, where it was asked
+        rows.append([f"Answers by {name}", f"Pass@1 {_percent(m['pass_at_1'])}, {m['passes']:.1f} passes{speedup}"])
+    if {"target", "oracle", "semantic"} <= set(end):
         share = end["semantic"]["speedup"] / end["oracle"]["speedup"]
         rows.append(["Share of the oracle's speed-up that the probes reach", _percent(share)])
     return Table("truth", "Against the truth", ["What", "Value"], rows, TRUTH_NOTES)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from itertools import chain, cycle, islice
-from multiprocessing import Manager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +22,7 @@ from semspec.errors import UserError
 from semspec.files import read_json, write_json
 from semspec.problems import load
 from semspec.problems.language import Problem, parse, solution
-from semspec.workers import workers
+from semspec.workers import count, workers
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
 # A system prompt is left out: these models never saw one.
@@ -102,31 +101,28 @@ def train_pair(
         if path.exists():
             raise UserError(f"{path} exists already; delete it to train that model again")
     report = progress or (lambda done, total: None)
-    total, done = sum(r.steps for r in recipes.values()), 0
-    with Manager() as manager, workers(len(recipes)) as pool:
-        batches = manager.Queue()
-        making = {pool.submit(_make, folders[role], role, recipes, seed, batches) for role in recipes}
+    total = sum(r.steps for r in recipes.values())
+    with workers(len(recipes)) as pool:
+        making = {pool.submit(_make, folders[role], role, recipes, seed) for role in recipes}
         while making:
             finished, making = wait(making, timeout=0.5)
             for future in finished:
                 future.result()
-            while not batches.empty():
-                done += batches.get()
-                report(done, total)
+            report(pool.counted, total)
     return folders
 
 
-def _make(folder: Path, role: str, recipes: dict[str, Recipe], seed: int, batches: Any) -> None:
-    """A worker: train one model of `recipes` and save it; puts the number of batches done since into `batches`."""
+def _make(folder: Path, role: str, recipes: dict[str, Recipe], seed: int) -> None:
+    """In a worker: train one model of `recipes` and save it; counts the batches."""
     corpus = make_corpus(max(r.steps * r.batch for r in recipes.values()), seed)
     tokenizer = make_tokenizer(corpus[:TEXTS])
     recipe = recipes[role]
     model, left = _new(recipe, tokenizer, seed), recipe.steps
     for _ in _train(model, recipe, encode(tokenizer, corpus[: recipe.steps * recipe.batch]), seed):
-        batches.put(1)
+        count()
         left -= 1
     _save(model, tokenizer, folder)
-    batches.put(left)  # it may have stopped earlier
+    count(left)  # it may have stopped earlier
 
 
 def make_corpus(n: int, seed: int) -> list[tuple[str, list[str]]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from semspec.engine import cores
+from semspec.errors import UserError
 from semspec.files import read_jsonl, read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
 from semspec.problems import load
@@ -57,10 +58,12 @@ def truth_stage(settings: Settings, root: Path) -> None:
 
 def end(pool: Executor, settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The oracle's answers to the problems of a bench (`rows` of its graded.jsonl) beside those of the methods."""
+    problems = load("synthetic", "test", settings.bench.limit, settings.seed)
+    if {str(problem.id) for problem in problems} != {row["id"] for row in rows}:
+        raise UserError("results/bench has answers to other problems; run `semspec stage bench` first")
     contexts = met(rows)
     drawn = draw(pool, settings, contexts, ORACLE, "true p and q")
     known = {(q, *steps): {role: drawn[role][i] for role in ROLES} for i, (q, steps) in enumerate(contexts)}
-    problems = load("synthetic", "test", settings.bench.limit, settings.seed)
     rows = rows + oracle_answers(pool, settings, problems, ORACLE, known)
     sizes = {role: pool.submit(weights, settings, role).result() for role in ROLES}
     share = sizes["draft"] / sizes["target"]
