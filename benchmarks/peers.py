@@ -1,6 +1,6 @@
 """Every method of a finished comparison against llama.cpp by itself: plain, and with its own draft-model speculation.
 
-    python benchmarks/peers.py [--results results/bench] [--draft-tokens 3 8] [--threads N] [--quick]
+    python benchmarks/peers.py [--results results/bench] [--limit N] [--draft-tokens 3 8] [--threads N] [--quick]
 
 Takes the problems, prompts, budget and pair of the comparison (greedy ones only) and lets three kinds of decoding take
 turns on each problem: the comparison's own `target` once more, on its engine, and llama.cpp's two by the library
@@ -70,7 +70,8 @@ def asked(chosen: argparse.Namespace) -> tuple[Settings, list[problems.Problem],
     found = problems.load(came["dataset"], "test", len({row["id"] for row in rows}), settings.seed)
     if problems.dataset_id(found) != came["dataset_sha256"]:
         raise UserError("params.yaml gives other problems than the comparison had; is it of another run?")
-    return settings, found, rows
+    taken = found[: chosen.limit]
+    return settings, taken, [row for row in rows if row["id"] in {str(problem.id) for problem in taken}]
 
 
 def total(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -84,6 +85,7 @@ def total(rows: list[dict[str, Any]]) -> dict[str, float]:
 def main() -> None:
     args = arguments(__doc__, repeats=1)
     args.add_argument("--results", type=Path, default=ROOT / "results/bench", help="folder of a finished comparison")
+    args.add_argument("--limit", type=int, help="the comparison's first problems only")
     args.add_argument("--draft-tokens", type=int, nargs="+", default=[3, 8], help="3 is the library's own default")
     chosen = args.parse_args()
     settings, asked_, rows = asked(chosen)

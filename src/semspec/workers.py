@@ -27,7 +27,8 @@ class Workers(ProcessPoolExecutor):
     def __init__(self, n: int) -> None:
         context = get_context("spawn")
         self._counted = context.Value("q", 0)
-        super().__init__(n, context, _begin, (os.getpid(), self._counted))
+        obeys = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # which a shell gives to what runs behind it
+        super().__init__(n, context, _begin, (os.getpid(), self._counted, obeys))
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they inherit it: Ctrl-C is ours to explain
         try:
             for _ in range(n):
@@ -47,10 +48,11 @@ def count(n: int = 1) -> None:
         _counted.value += n
 
 
-def _begin(parent: int, counted: Any) -> None:
+def _begin(parent: int, counted: Any, obeys: bool) -> None:
     global _counted
     _counted = counted
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if obeys:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ[PARENT] = str(parent)
     end_with_parent()
     unburden()

@@ -14,9 +14,10 @@ import pytest
 from semspec.workers import count, workers
 
 STARTS = """
-import os, time
+import os, signal, time
 from semspec.workers import workers
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run behind a shell, which ignores it
     with workers(2) as pool:
         for i in range(2):
             pool.submit(time.sleep, 600)
@@ -55,9 +56,15 @@ def test_workers_count_together():
 
 
 @pytest.mark.parametrize(
-    ("how", "to_all"), [(signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)]
+    ("how", "to_all", "after"),
+    [
+        (signal.SIGKILL, False, 5),
+        (signal.SIGTERM, False, 5),
+        (signal.SIGINT, False, 5),
+        (signal.SIGINT, True, 5),
+        (signal.SIGINT, True, 0),
+    ],
 )
-@pytest.mark.parametrize("after", [0, 6])
 def test_workers_end_with_who_started_them(tmp_path, how, to_all, after):
     """Killed, or told to end alone, or by Ctrl-C, which a terminal gives to all, even as they begin: none is left."""
     script = tmp_path / "starts.py"
