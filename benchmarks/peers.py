@@ -71,7 +71,8 @@ def asked(chosen: argparse.Namespace) -> tuple[Settings, list[problems.Problem],
     if problems.dataset_id(found) != came["dataset_sha256"]:
         raise UserError("params.yaml gives other problems than the comparison had; is it of another run?")
     taken = found[: chosen.limit]
-    return settings, taken, [row for row in rows if row["id"] in {str(problem.id) for problem in taken}]
+    ids = {str(problem.id) for problem in taken}
+    return settings, taken, [row for row in rows if row["id"] in ids]
 
 
 def total(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import pytest
 from semspec import config
 from semspec.engine.transformers import load as load_engine
 from semspec.errors import UserError
+from semspec.files import write_jsonl, write_parquet
 from semspec.problems import grade, language, load, sets
 from semspec.problems.language import FORMS, Problem, meaning, parse, problem, solution, write
 from semspec.semantics.labels import COLUMNS, summary
@@ -20,7 +21,7 @@ from semspec.text import Splitter
 from semspec.world import models, truth
 from semspec.world.models import Recipe
 from semspec.world.oracle import Oracle, met
-from semspec.world.report import compare, end, label_noise, truth_stage
+from semspec.world.report import compare, label_noise, truth_stage
 
 QUESTION = "Start with 17. Add 4. Take 3. What is the result?"
 
@@ -200,13 +201,17 @@ def test_an_oracle_that_looked_ahead_says_the_same():
     assert (judgement.p, judgement.q, judgement.a) == (0.5, 0.5, 1.0)
 
 
-def test_the_oracle_answers_what_the_bench_did():
+def test_the_oracle_answers_what_the_bench_did(tmp_path):
     """With answers to other problems the comparison would be of unlike things: it says so before any work."""
+    named = {"models": {"draft": "d", "target": "t", "encoder": "e"}, "text": {"system": ""}}
     settings = config.validate(
-        {"models": {"draft": "d", "target": "t", "encoder": "e"}, "text": {"system": ""}, "bench": {"limit": 2}}
+        {**named, "contexts": {"dataset": "synthetic"}, "bench": {"dataset": "synthetic", "limit": 2}}
     )
+    for part in ("contexts", "samples/samples", "labels"):
+        write_parquet(tmp_path / f"data/{part}.parquet", pd.DataFrame())
+    write_jsonl(tmp_path / "results/bench/graded.jsonl", [{"id": "another", "method": "target"}])
     with pytest.raises(UserError, match="run `semspec stage bench` first"):
-        end(None, settings, [{"id": "another", "method": "target"}])
+        truth_stage(settings, tmp_path)
 
 
 def test_agreement_by_hand():

@@ -5,6 +5,7 @@ Writes data/truth.json and the true labels, which are empty for problems of any 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from semspec.engine import cores
 from semspec.errors import UserError
 from semspec.files import read_jsonl, read_parquet, write_json, write_parquet
 from semspec.probe import evaluation
-from semspec.problems import load
+from semspec.problems import Problem, load
 from semspec.rules import ratio
 from semspec.schema import Settings
 from semspec.semantics.labels import COLUMNS
@@ -40,6 +41,11 @@ def truth_stage(settings: Settings, root: Path) -> None:
     contexts = read_parquet(root / "data/contexts.parquet")
     samples = read_parquet(root / "data/samples/samples.parquet")
     found = read_parquet(root / "data/labels.parquet")
+    answered = settings.bench.dataset == "synthetic" and settings.bench.gamma == 1
+    rows = read_jsonl(root / "results/bench/graded.jsonl") if answered else []
+    problems = load("synthetic", "test", settings.bench.limit, settings.seed) if answered else []
+    if {str(problem.id) for problem in problems} != {row["id"] for row in rows}:
+        raise UserError("results/bench has answers to other problems; run `semspec stage bench` first")
     with workers(min(settings.scale.workers, cores())) as pool:
         asked = [
             (question, list(steps)) for question, steps in zip(contexts["question"], contexts["steps"], strict=True)
@@ -50,17 +56,13 @@ def truth_stage(settings: Settings, root: Path) -> None:
         write_parquet(root / "data/true_labels.parquet", true)
         predictions = read_parquet(root / "data/probes/predictions.parquet")
         out = compare(true, found, predictions, shares, settings.seed)
-        if settings.bench.dataset == "synthetic" and settings.bench.gamma == 1:
-            rows = read_jsonl(root / "results/bench/graded.jsonl")
-            out["end"] = end(pool, settings, rows)
+        if answered:
+            out["end"] = end(pool, settings, problems, rows)
     write_json(root / "data/truth.json", out)
 
 
-def end(pool: Executor, settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def end(pool: Executor, settings: Settings, problems: Sequence[Problem], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The oracle's answers to the problems of a bench (`rows` of its graded.jsonl) beside those of the methods."""
-    problems = load("synthetic", "test", settings.bench.limit, settings.seed)
-    if {str(problem.id) for problem in problems} != {row["id"] for row in rows}:
-        raise UserError("results/bench has answers to other problems; run `semspec stage bench` first")
     contexts = met(rows)
     drawn = draw(pool, settings, contexts, ORACLE, "true p and q")
     known = {(q, *steps): {role: drawn[role][i] for role in ROLES} for i, (q, steps) in enumerate(contexts)}
