@@ -215,11 +215,9 @@ def study(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     from semspec.report import build
 
-    if args.results is None:
-        print(build(config.load("."), Path(".")))
-        return 0
-    recorded = (args.results / "params.yaml").exists()
-    print(build(config.load(args.results if recorded else "."), Path("."), args.results, recorded))
+    recorded = args.results is None or (args.results / config.PARAMS).exists()
+    settings = config.load(args.results if args.results and recorded else ".")
+    print(build(settings, Path("."), args.results, recorded, args.beside))
     return 0
 
 
@@ -341,6 +339,14 @@ def parser() -> Parser:
     p = verb("report", report, "write results/report from what the stages have left")
     p.add_argument(
         "--results", type=_answered, metavar="FOLDER", help="the folder of any bench: write its report/ instead"
+    )
+    p.add_argument(
+        "--beside",
+        type=_answered,
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="one more bench of this pair, for what the paper's tables still lack (may be given again)",
     )
     p = verb("deploy", deploy, "offer the flows in the UI of a running Prefect server, with forms; until Ctrl-C")
     p.add_argument("--port", type=int, default=4201, help="where the reports are shown (default: 4201, on loopback)")

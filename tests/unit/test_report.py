@@ -318,7 +318,7 @@ def test_report_of_a_folder_takes_its_own_parameters(
     if own:
         (tmp_path / "params.yaml").write_text("", encoding="utf-8")
     assert main(["report", "--results", str(tmp_path)]) == 0
-    assert seen == [(str(tmp_path) if own else ".", Path("."), tmp_path, own)]
+    assert seen == [(str(tmp_path) if own else ".", Path("."), tmp_path, own, [])]
 
 
 METHODS = {
@@ -329,7 +329,7 @@ METHODS = {
 
 def filled(layout: paper.Layout, dataset: str, settings=None) -> list[dict[str, str]]:
     """The rows of a filled layout, as its CSV has them."""
-    table = paper.fill(layout, METHODS, dataset, "a → b", settings).table()
+    table = paper.fill(layout, [paper.Run("results/mine", "a → b", dataset, METHODS, settings)]).table()
     return list(csv.DictReader(io.StringIO(table.csv())))
 
 
@@ -377,6 +377,50 @@ def test_settings_say_which_row_a_run_fills(layout: paper.Layout, change: dict, 
         assert all(r["gsm8k Pass@1"] in ("0.500", paper.NOT_RUN) for r in rows)
 
 
+def test_runs_beside_fill_what_the_first_lacks() -> None:
+    """Another split's row, another set's columns; where two runs have a cell, the first gives it; notes say which."""
+    base = fake.settings()
+    blank, sentence = (
+        base.model_copy(update={"text": base.text.model_copy(update={"split": split})})
+        for split in ("blank_line", "sentence")
+    )
+    better = {"semantic": METHODS["semantic"] | {"pass_at_1": 0.75}}
+    runs = [
+        paper.Run("results/a", "a → b", "gsm8k", METHODS, blank),
+        paper.Run("results/b", "a → b", "gsm8k", better, sentence),
+        paper.Run("results/c", "a → b", "math500", better, blank),
+        paper.Run("results/d", "a → b", "gsm8k", better, blank),
+    ]
+    filled = paper.fill(paper.FIGURE_5, runs)
+    table = filled.table()
+    ours = [r for r in csv.DictReader(io.StringIO(table.csv())) if r["Source"] == "These runs: a → b"]
+    assert {r["Row"]: (r["gsm8k Pass@1"], r["Math-500 Pass@1"]) for r in ours} == {
+        "blank line": ("0.500", "0.750"),
+        "sentence end": ("0.750", paper.NOT_RUN),
+    }
+    told = dict(filled.notes)
+    assert "results/d" not in told and told["results/b"].startswith("gsm8k: sentence end (greedy, at most")
+    assert paper.plane(paper.fill(paper.TABLE_4, runs))[-1][1]["Math-500"] == {"SemanticSpec": (7.25, 0.75)}
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_run_of_another_pair_is_no_run_beside(tmp_path: Path) -> None:
+    """One line says whose it is; a folder without a comparison is told as everywhere."""
+    page(tmp_path)
+    for name, draft in (("same", "tiny-draft"), ("other", "huge-draft")):
+        fake.write_bench(tmp_path / name, fake.rows(2))
+        summary = read_json(tmp_path / name / "results/bench/summary.json")
+        summary["provenance"] |= {"draft": draft, "target": "tiny-target", "dataset": "math500"}
+        write_json(tmp_path / name / "results/bench/summary.json", summary)
+    folders = {name: tmp_path / name / "results/bench" for name in ("same", "other")}
+    path = build(fake.settings(), tmp_path, others=[folders["same"]])
+    assert "These runs: tiny-draft → tiny-target" in path.read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="huge-draft → tiny-target, this report is on tiny-draft → tiny-target"):
+        build(fake.settings(), tmp_path, others=[folders["other"]])
+    with pytest.raises(UserError):
+        build(fake.settings(), tmp_path, others=[tmp_path / "none"])
+
+
 def test_every_published_row_has_a_number_for_each_column() -> None:
     """No number of the paper was dropped or doubled; rows named are rows of the layout."""
     for layout in paper.LAYOUTS:
@@ -387,7 +431,8 @@ def test_every_published_row_has_a_number_for_each_column() -> None:
 
 def test_the_papers_plane_takes_its_points_from_table_4() -> None:
     """Latency and Pass@1 of each method; a panel that was not run has no point."""
-    (title, theirs), _, (mine, ours) = paper.plane(paper.fill(paper.TABLE_4, METHODS, "math500", "a → b", None))
+    run = paper.Run("results/mine", "a → b", "math500", METHODS, None)
+    (title, theirs), _, (mine, ours) = paper.plane(paper.fill(paper.TABLE_4, [run]))
     assert paper.R1 in title and theirs["AIME24"]["SemanticSpec"] == (86.75, 0.553)
     assert mine.startswith("This run") and ours["Math-500"] == {"Draft Model": (5.0, 0.2), "SemanticSpec": (7.25, 0.5)}
     assert ours["AMC23"] == {}

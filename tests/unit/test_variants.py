@@ -76,7 +76,8 @@ def test_the_command_line_tells_variants_from_methods(monkeypatch):
 
 def test_the_papers_figure_4_takes_each_gamma_from_its_variant():
     methods = {"semantic": {"pass_at_1": 0.5, "tps": 9.0}, "semantic@gamma=3": {"pass_at_1": 0.25, "tps": 7.0}}
-    filled = paper.fill(paper.FIGURE_4, methods, "gsm_symbolic", "a → b", settings())
+    run = paper.Run("results/mine", "a → b", "gsm_symbolic", methods, settings())
+    filled = paper.fill(paper.FIGURE_4, [run])
     cells = {name: row[-2:] for name, row in filled.blocks[-1].rows}
     assert cells == {"γ = 1": ["0.500", "9.00"], "γ = 2": ["not run"] * 2, "γ = 3": ["0.250", "7.00"]}
     assert json.dumps(cells)

@@ -145,7 +145,7 @@ def paper_plane(sources: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[flo
                 ax.margins(y=0.15)
             else:
                 ax.set(xticks=[], yticks=[])
-                text = "not run" if title.startswith("This run") else "not in the paper"
+                text = "not in the paper" if title.startswith("The paper") else "not run"
                 ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", alpha=0.6)
         row[len(groups) // 2].set_xlabel(f"Latency, s. {title}", fontsize=9)
     handles = [Line2D([], [], marker=k, color=c, linestyle="", label=m) for m, (k, c) in look.items()]

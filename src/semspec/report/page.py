@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semspec import config
 from semspec.bench import runner
 from semspec.bench.metrics import BY_KEY, METRICS, Metric, order
 from semspec.decoding.semantic import Semantic
+from semspec.errors import UserError
 from semspec.files import atomic, read_json, read_parquet, read_safetensors
 from semspec.probe import evaluation
 from semspec.report import figures, paper, problems, tables
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from semspec.schema import Settings
 
+BENCH = Path("results/bench")
 OUT = Path("results/report")
 ROLES = tables.ROLES
 
@@ -60,7 +63,7 @@ class Inputs:
         def optional(name: str, reader: Any) -> Any:
             return reader(root / name) if results is None and (root / name).exists() else None
 
-        rows, summary = runner.read(results or root / "results/bench")
+        rows, summary = runner.read(results or root / BENCH)
         return cls(
             rows=rows,
             summary=summary,
@@ -180,11 +183,9 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
     return Picture("Map of hidden states", caption, figures.save(figure, folder, "hidden_states")), ""
 
 
-def paper_section(
-    settings: Settings | None, methods: Mapping[str, Any], dataset: str, pair: str, folder: Path
-) -> tuple[list[paper.Filled], Picture]:
-    """The paper's tables with ours in them, and its Figure 3; `settings` None where those of the run are not known."""
-    filled = {layout.name: paper.fill(layout, methods, dataset, pair, settings) for layout in paper.LAYOUTS}
+def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.Filled], Picture]:
+    """The paper's tables with ours in them, and its Figure 3."""
+    filled = {layout.name: paper.fill(layout, runs) for layout in paper.LAYOUTS}
     figure = figures.paper_plane(paper.plane(filled[paper.TABLE_4.name]))
     caption = (
         "Drawn from the numbers of Table 4, the paper's in its own rows of panels. Each panel has its own scales: "
@@ -194,12 +195,31 @@ def paper_section(
     return list(filled.values()), Picture("Figure 3: Pass@1 against latency", caption, svg)
 
 
-def build(settings: Settings, root: Path, results: Path | None = None, recorded: bool = True) -> Path:
+def beside(folder: Path, pair: str) -> paper.Run:
+    """Another finished comparison, for the paper's tables; `UserError` where it is none, or not of this pair."""
+    summary = runner.read(folder)[1]
+    entries = summary.get("provenance") or {}
+    other = " → ".join(str(entries.get(role) or "unknown") for role in ROLES)
+    if other != pair:
+        raise UserError(f"{folder} compares methods on {other}, this report is on {pair}; leave it out of --beside")
+    known = (folder / config.PARAMS).exists()
+    dataset = str(entries.get("dataset") or "unknown")
+    return paper.Run(str(folder), pair, dataset, summary["methods"], config.load(folder) if known else None)
+
+
+def build(
+    settings: Settings,
+    root: Path,
+    results: Path | None = None,
+    recorded: bool = True,
+    others: Sequence[Path] = (),
+) -> Path:
     """Write results/report under `root` and return the path of its index.html.
 
     With `results`, a folder with results.jsonl and summary.json of any bench: write `results`/report from these
-    alone; `recorded` says whether `settings` are those of that run.
-    Raises `UserError` when the comparison has not been run.
+    alone; `recorded` says whether `settings` are those of that run. `others` are folders of further comparisons, which
+    fill what is left of the paper's tables and nothing else.
+    Raises `UserError` when a comparison has not been run.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -209,6 +229,9 @@ def build(settings: Settings, root: Path, results: Path | None = None, recorded:
     names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
     draft, target = (str(entries.get(r) or getattr(settings.models, r)) for r in ROLES)
     dataset = str(entries.get("dataset") or settings.bench.dataset)
+    pair = f"{draft} → {target}"
+    own = paper.Run(str(results or BENCH), pair, dataset, methods, settings if recorded else None)
+    more = [beside(folder, pair) for folder in others]
     pictures = out / "figures"
 
     quality = Picture(
@@ -238,8 +261,7 @@ def build(settings: Settings, root: Path, results: Path | None = None, recorded:
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
     provenance, truth = tables.provenance(entries), tables.truth(inputs.truth)
-    known = settings if recorded else None
-    paper_tables, plane = paper_section(known, methods, dataset, f"{draft} → {target}", pictures)
+    paper_tables, plane = paper_section([own, *more], pictures)
     theirs = [filled.table() for filled in paper_tables]
     for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance, *theirs):
         table.save(out / "tables")

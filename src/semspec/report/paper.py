@@ -1,8 +1,8 @@
 """The paper's tables and figures, in the paper's layout: its published numbers, and ours where there are any.
 
 A layout is data: benchmarks and metrics across, rows down, the numbers that the paper prints. `fill` puts a block of
-ours below them; a cell that no run of ours gave says so. What the paper shows only as a picture has no numbers here.
-Knows summaries of methods; computes nothing.
+ours below them, from one run or from several of the same pair of models; a cell that no run of ours gave says so. What
+the paper shows only as a picture has no numbers here. Knows summaries of methods; computes nothing.
 """
 
 from __future__ import annotations
@@ -203,6 +203,22 @@ METHODS = {
 }
 
 
+@dataclass(frozen=True)
+class Run:
+    """A finished comparison; `methods` is that of summary.json, `settings` None where they are not known."""
+
+    folder: str
+    pair: str
+    dataset: str
+    methods: Mapping[str, Mapping[str, Any]]
+    settings: Settings | None
+
+    @property
+    def group(self) -> str:
+        """The benchmark's name in the paper's columns."""
+        return OURS_IN_PAPER.get(self.dataset, self.dataset)
+
+
 @dataclass
 class Block:
     """Rows of one source: the paper's for one pair of models, or ours."""
@@ -219,18 +235,15 @@ class Filled:
     layout: Layout
     groups: list[str]
     blocks: list[Block]
+    notes: list[tuple[str, str]]
 
     def table(self) -> Table:
         """As a flat table, for Markdown and CSV."""
         columns = [f"{g} {m}" for g in self.groups for m in self.layout.metrics]
         rows = [[block.title, name, *cells] for block in self.blocks for name, cells in block.rows]
         return Table(
-            self.layout.name, f"The paper's {self.layout.title}", ["Source", "Row", *columns], rows, list(self.notes)
+            self.layout.name, f"The paper's {self.layout.title}", ["Source", "Row", *columns], rows, self.notes
         )
-
-    @property
-    def notes(self) -> Sequence[tuple[str, str]]:
-        return self.layout.notes
 
 
 def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
@@ -254,15 +267,12 @@ def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
     return other.get(layout.name, {}) | {row: "semantic"}
 
 
-def fill(
-    layout: Layout, methods: Mapping[str, Mapping[str, Any]], dataset: str, pair: str, settings: Settings | None
-) -> Filled:
-    """The layout with the paper's numbers and, below, ours from `methods` (summary.json).
+def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
+    """The layout with the paper's numbers and, below, ours from `runs` of one pair; the first that has a cell gives it.
 
     A problem set that the paper does not use becomes one more group of columns, empty in the paper's rows.
     """
-    mine = OURS_IN_PAPER.get(dataset, dataset)
-    groups = [*layout.benchmarks, *([mine] if mine not in layout.benchmarks else [])]
+    groups = list(dict.fromkeys([*layout.benchmarks, *(run.group for run in runs)]))
     width = len(layout.metrics)
     blocks = []
     for name, numbers in layout.published.items():
@@ -274,18 +284,33 @@ def fill(
             ] * (width * len(layout.benchmarks))
             block.rows.append((row, printed + extra))
         blocks.append(block)
-    ours, source = Block(f"This run: {pair}", ours=True), which(layout, settings)
+    found: dict[tuple[str, str], Run] = {}
+    for run in reversed(runs):
+        found |= {(row, run.group): run for row, method in which(layout, run.settings).items() if method in run.methods}
+    ours = Block(f"{'This run' if len(runs) == 1 else 'These runs'}: {runs[0].pair}", ours=True)
     for row in layout.rows:
-        summary = methods.get(source.get(row, ""), {})
-        cells = [_cell(summary if group == mine else {}, metric) for group in groups for metric in layout.metrics]
+        cells = [_cell(layout, row, found.get((row, group)), metric) for group in groups for metric in layout.metrics]
         ours.rows.append((row, cells))
-    return Filled(layout, groups, [*blocks, ours])
+    notes = [] if len(runs) == 1 else [(run.folder, _gives(run, found)) for run in runs if run in found.values()]
+    return Filled(layout, groups, [*blocks, ours], [*layout.notes, *notes])
 
 
-def _cell(summary: Mapping[str, Any], metric: str) -> str:
+def _gives(run: Run, found: Mapping[tuple[str, str], Run]) -> str:
+    """Which cells of a table are of `run`, and how it was run."""
+    rows = ", ".join(row for (row, _), giver in found.items() if giver is run)
+    how = ""
+    if run.settings is not None:
+        bench, temperature = run.settings.bench, run.settings.bench.temperature
+        how = f" ({f'temperature {temperature:g}' if temperature else 'greedy'}, at most {bench.max_tokens} tokens)"
+    return f"{run.group}: {rows}{how}."
+
+
+def _cell(layout: Layout, row: str, run: Run | None, metric: str) -> str:
+    if run is None:
+        return NOT_RUN
     key, form = METRICS[metric]
-    value = summary.get(key)
-    return (DASH if summary else NOT_RUN) if value is None else form.format(value)
+    value = run.methods[which(layout, run.settings)[row]].get(key)
+    return DASH if value is None else form.format(value)
 
 
 def _printed(value: float, metric: str) -> str:
