@@ -23,9 +23,8 @@ import torch
 
 from semspec.engine import load
 from semspec.engine.base import Sampling, Segment, never
-from semspec.engine.int8 import quantise
 from semspec.engine.local import LocalEngine
-from semspec.engine.transformers import TransformersEngine
+from semspec.engine.transformers import TransformersEngine, placed
 from semspec.provenance import machine
 from semspec.schema import Engine as EngineSettings
 
@@ -104,7 +103,7 @@ def random_engine(size: str, weights: str) -> TransformersEngine:
     model.generation_config.eos_token_id = 0
     words = Tokenizer(WordLevel({"<eos>": 0, "x": 1}, unk_token="x"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
-    return TransformersEngine(quantise(model) if weights == "int8" else model, tokenizer, f"random {size}")
+    return TransformersEngine(placed(model, weights, device), tokenizer, f"random {size}")
 
 
 def main() -> None:

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import cores, packed, resolve
+from semspec.engine import cores, half, packed, resolve
 from semspec.engine.cache import new_cache
-from semspec.engine.int8 import quantise
+from semspec.engine.half import HalfLinear
+from semspec.engine.int8 import Int8Linear
 from semspec.engine.local import LocalEngine
 from semspec.engine.pool import Pool
+from semspec.engine.replace import replace
 from semspec.engine.session import CachedText
 from semspec.errors import UserError
 from semspec.models import mending
@@ -113,6 +115,15 @@ def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:
     raise UserError("this model's decoder layers can't be found; choose an ordinary causal language model")
 
 
+def placed(model: Any, weights: str, device: str) -> Any:
+    """A model as `from_pretrained` gives it on its device, its linear layers in the format's fastest form there."""
+    if weights == "int8":
+        return replace(model, Int8Linear)
+    if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted():
+        return replace(model, HalfLinear)
+    return model.to(device)
+
+
 def load(
     folder: Path,
     name: str,
@@ -140,7 +151,7 @@ def load(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
         )
-        model = quantise(model) if weights == "int8" else model.to(device)
+        model = placed(model, weights, device)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"model '{name}' can't be loaded ({first}); {mending(name)}") from None

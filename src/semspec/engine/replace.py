@@ -1,0 +1,103 @@
+"""A model's linear layers and norms replaced by ones that take less time on a CPU.
+
+What is not arithmetic counts for a single token: waking the threads for each of two hundred products, six small
+operations for each norm. So layers that read the same input become one product, and a norm becomes PyTorch's one
+operation. Knows the names that Llama's descendants give their layers; what computes a product is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import nn
+
+from semspec.engine.half import HalfLinear
+from semspec.engine.int8 import Int8Linear
+
+Kind = type[Int8Linear] | type[HalfLinear]
+_SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # those of a layer that read the same input
+
+
+class Together(nn.Module):
+    """Several layers as one, and their outputs for one input until each has been taken."""
+
+    def __init__(self, linear: Int8Linear | HalfLinear) -> None:
+        super().__init__()
+        self.linear = linear
+        self._clear()
+
+    def _clear(self) -> None:
+        self._x: torch.Tensor | None = None
+        self._left: dict[int, torch.Tensor] = {}
+
+    def take(self, x: torch.Tensor, place: int) -> torch.Tensor:
+        """The output of one of them; whichever is asked first computes for all."""
+        if x is not self._x or place not in self._left:  # another input, or the same once more
+            self._x, self._left = x, dict(enumerate(self.linear(x).split(self.linear.sizes, dim=-1)))
+        out = self._left.pop(place)
+        if not self._left:
+            self._clear()  # a batch's activations are large
+        return out
+
+
+class Sibling(nn.Module):
+    """One of the layers that are together, in its own place of the model."""
+
+    def __init__(self, together: Together, place: int) -> None:
+        super().__init__()
+        self.together, self.place = together, place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.together.take(x, self.place)
+
+
+def _linears(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """(parent, names) of every linear layer, those that read the same input together."""
+    places: list[tuple[nn.Module, tuple[str, ...]]] = []
+    for parent in model.modules():
+        names = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
+        for group in (group for group in _SIBLINGS if set(group) <= set(names)):
+            if len({getattr(parent, name).in_features for name in group}) == 1:
+                places.append((parent, group))
+                names = [name for name in names if name not in group]
+        places += [(parent, (name,)) for name in names]
+    return places
+
+
+def _replace_norms(model: nn.Module) -> None:
+    """PyTorch's RMSNorm in place of every module that says to be one and gives the same."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            eps = getattr(child, "variance_epsilon", None)
+            if type(child).__name__.endswith("RMSNorm") and eps is not None:
+                norm = nn.RMSNorm(child.weight.shape, eps=eps)
+                norm.weight = child.weight
+                x = torch.linspace(-3, 5, child.weight.numel())
+                if torch.allclose(norm(x), child(x), rtol=1e-5, atol=1e-6):
+                    setattr(parent, name, norm)
+
+
+@torch.no_grad()
+def replace(model: nn.Module, kind: Kind) -> nn.Module:
+    """Replace every `nn.Linear` in place (output head included) by a `kind`; everything else becomes fp32."""
+
+    def packed(place: tuple[nn.Module, tuple[str, ...]]) -> list[nn.Module]:
+        linear = kind(*(getattr(place[0], name) for name in place[1]))
+        if len(place[1]) == 1:
+            return [linear]
+        together = Together(linear)
+        return [Sibling(together, i) for i in range(len(place[1]))]
+
+    size = lambda place: sum(getattr(place[0], name).weight.numel() for name in place[1])  # noqa: E731
+    places = sorted(_linears(model), key=size, reverse=True)
+    # packing is single-threaded inside PyTorch, so several layers are packed side by side, the largest first
+    with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as workers:
+        warnings.simplefilter("ignore")  # quantised tensors are announced to leave PyTorch one day
+        for (parent, names), made in zip(places, workers.map(packed, places), strict=True):
+            for name, layer in zip(names, made, strict=True):
+                setattr(parent, name, layer)
+    model.float()
+    _replace_norms(model)
+    return model

@@ -1,0 +1,75 @@
+"""Layers and norms that stand in for a model's own: the same numbers, fewer operations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import tiny_engine
+
+from semspec.engine import half, transformers
+from semspec.engine.half import HalfLinear
+from semspec.engine.int8 import Int8Linear
+from semspec.engine.replace import Sibling, Together, replace
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, HalfLinear])
+@pytest.mark.parametrize("n", [1, 5, 20])
+@pytest.mark.parametrize("biases", [(True, True), (False, False), (True, False)])
+def test_layers_together_give_what_each_gives_alone(kind, n, biases):
+    """In any order, one of them twice, after another input; nothing is kept once all have been asked."""
+    linears = [torch.nn.Linear(96, size, bias=bias) for size, bias in zip((40, 8), biases, strict=True)]
+    together = Together(kind(*linears))
+    first, second = Sibling(together, 0), Sibling(together, 1)
+    x, y = torch.randn(2, n, 96), torch.randn(2, n, 96)
+    with torch.no_grad():
+        alone = [[kind(linear)(rows) for rows in (x, y)] for linear in linears]
+        for layer, rows, expected in (
+            (second, x, alone[1][0]),
+            (first, x, alone[0][0]),
+            (first, x, alone[0][0]),
+            (first, x, alone[0][0]),
+            (second, y, alone[1][1]),
+            (first, y, alone[0][1]),
+        ):
+            assert torch.allclose(layer(rows), expected, rtol=1e-5, atol=1e-6)
+    assert together._x is None and not together._left
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, HalfLinear])
+def test_a_models_siblings_and_norms_are_one_operation_each(kind):
+    """Four products in a layer of seven."""
+    model = tiny_engine(weights="int8" if kind is Int8Linear else "half").model
+    products = [m for m in model.modules() if isinstance(m, kind)]
+    assert sorted(len(m.sizes) for m in products) == [1] * 7 + [2] * 3 + [3] * 3
+    assert {type(m).__name__ for m in model.modules() if "Norm" in type(m).__name__} == {"RMSNorm"}
+
+
+def test_a_norm_that_is_another_one_by_the_same_name_stays():
+    class OddRMSNorm(torch.nn.Module):
+        variance_epsilon = 1e-6
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(8))
+
+        def forward(self, x):
+            return torch.nn.functional.rms_norm(x, (8,), 1 + self.weight, 1e-6)
+
+    assert isinstance(replace(torch.nn.Sequential(OddRMSNorm()), Int8Linear)[0], OddRMSNorm)
+
+
+def test_bf16_weights_lose_nothing_as_fp16():
+    """What FBGEMM multiplies with is the file's number, for weights of the size that models have."""
+    linear = torch.nn.Linear(64, 33, bias=False, dtype=torch.bfloat16)
+    with torch.no_grad():
+        linear.weight[0] = 3e-5
+        linear.weight[1, :2] = torch.tensor([11.5, -240.0])
+        exact = torch.eye(64) @ linear.weight.float().T
+        assert torch.equal(HalfLinear(linear)(torch.eye(64)), exact)
+
+
+@pytest.mark.parametrize(("emulated", "expected"), [(True, torch.float32), (False, torch.bfloat16)])
+def test_bf16_is_computed_in_fp32_where_a_cpu_would_emulate_it(monkeypatch, emulated, expected):
+    monkeypatch.setattr(half, "wanted", lambda: emulated)
+    model = tiny_engine("llama", weights="bf16").model
+    assert next(transformers.placed(model, "bf16", "cpu").parameters()).dtype is expected
