@@ -177,6 +177,19 @@ def test_an_int8_layer_gives_each_token_its_own_scale(n):
     assert linear(rows).equal(exact), "the original layer is left as it was"
 
 
+@pytest.mark.parametrize("n", [1, 5, 20])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_int8_layers_largest_sums_do_not_overflow(n, sign):
+    """Every product as large as 8 bits make it: without VNNI instructions pairs of them are added in 16 bits."""
+    from semspec.engine.int8 import Int8Linear
+
+    linear = torch.nn.Linear(512, 8, bias=False)
+    with torch.no_grad():
+        linear.weight.fill_(1.0)
+        out = Int8Linear(linear)(torch.full((1, n, 512), float(sign)))
+    assert torch.allclose(out, torch.full_like(out, sign * 512.0), rtol=0.01)
+
+
 def test_one_line_says_how_to_get_the_faster_engine(monkeypatch):
     from semspec import engine
 

@@ -55,7 +55,46 @@ def test_a_norm_that_is_another_one_by_the_same_name_stays():
         def forward(self, x):
             return torch.nn.functional.rms_norm(x, (8,), 1 + self.weight, 1e-6)
 
-    assert isinstance(replace(torch.nn.Sequential(OddRMSNorm()), Int8Linear)[0], OddRMSNorm)
+    class StrangeRMSNorm(OddRMSNorm):
+        def forward(self, x):
+            raise AssertionError("a norm of other code than transformers' is not touched")
+
+    OddRMSNorm.__module__ = "transformers.models.odd"
+    left = replace(torch.nn.Sequential(OddRMSNorm(), StrangeRMSNorm()), Int8Linear)
+    assert [type(m) for m in left] == [OddRMSNorm, StrangeRMSNorm]
+
+
+def test_a_subclass_of_linear_keeps_its_own_forward():
+    """Routers of mixtures give more than a product."""
+
+    class Router(torch.nn.Linear):
+        def forward(self, x):
+            scores = super().forward(x)
+            return scores, scores.argmax(-1)
+
+    model = replace(torch.nn.ModuleList([Router(8, 4, dtype=torch.bfloat16), torch.nn.Linear(8, 8)]), HalfLinear)
+    assert len(model[0](torch.ones(1, 8))) == 2 and isinstance(model[1], HalfLinear)
+
+
+@pytest.mark.parametrize("weight", [1e5, float("inf"), float("nan")])
+def test_weights_that_fp16_cannot_hold_are_refused(weight):
+    linear = torch.nn.Linear(8, 8)
+    with torch.no_grad():
+        linear.weight[3, 3] = weight
+    with pytest.raises(ValueError, match=r"set engine\.weights to fp32"):
+        HalfLinear(linear)
+
+
+def test_a_mixture_of_experts_stays_in_bf16(monkeypatch):
+    """Only where linear layers and embeddings are nearly all of a model does it pay."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    if "fbgemm" not in torch.backends.quantized.supported_engines or not torch.cpu._is_avx2_supported():
+        pytest.skip("FBGEMM is for x86")
+    dense = torch.nn.Sequential(torch.nn.Embedding(50, 8), torch.nn.Linear(8, 64), torch.nn.Linear(64, 8))
+    assert half.wanted(dense)
+    dense.register_parameter("experts", torch.nn.Parameter(torch.zeros(4, 16, 16)))
+    assert not half.wanted(dense)
 
 
 def test_bf16_weights_lose_nothing_as_fp16():
@@ -70,6 +109,6 @@ def test_bf16_weights_lose_nothing_as_fp16():
 
 @pytest.mark.parametrize(("emulated", "expected"), [(True, torch.float32), (False, torch.bfloat16)])
 def test_bf16_is_computed_in_fp32_where_a_cpu_would_emulate_it(monkeypatch, emulated, expected):
-    monkeypatch.setattr(half, "wanted", lambda: emulated)
+    monkeypatch.setattr(half, "wanted", lambda model: emulated)
     model = tiny_engine("llama", weights="bf16").model
     assert next(transformers.placed(model, "bf16", "cpu").parameters()).dtype is expected

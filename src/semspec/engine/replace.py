@@ -21,7 +21,7 @@ _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # those 
 
 
 class Together(nn.Module):
-    """Several layers as one, and their outputs for one input until each has been taken."""
+    """Several layers as one, and their outputs for one input until each has been taken. For one thread at a time."""
 
     def __init__(self, linear: Int8Linear | HalfLinear) -> None:
         super().__init__()
@@ -57,7 +57,8 @@ def _linears(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
     """(parent, names) of every linear layer, those that read the same input together."""
     places: list[tuple[nn.Module, tuple[str, ...]]] = []
     for parent in model.modules():
-        names = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
+        # a subclass computes something else: a router of experts, an adapter
+        names = [name for name, child in parent.named_children() if type(child) is nn.Linear]
         for group in (group for group in _SIBLINGS if set(group) <= set(names)):
             if len({getattr(parent, name).in_features for name in group}) == 1:
                 places.append((parent, group))
@@ -67,11 +68,13 @@ def _linears(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
 
 
 def _replace_norms(model: nn.Module) -> None:
-    """PyTorch's RMSNorm in place of every module that says to be one and gives the same."""
+    """PyTorch's RMSNorm in place of those of transformers, where it gives the same."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             eps = getattr(child, "variance_epsilon", None)
-            if type(child).__name__.endswith("RMSNorm") and eps is not None:
+            kind = type(child)
+            theirs = kind.__name__.endswith("RMSNorm") and kind.__module__.startswith("transformers.")
+            if theirs and eps is not None and getattr(child, "weight", None) is not None:
                 norm = nn.RMSNorm(child.weight.shape, eps=eps)
                 norm.weight = child.weight
                 x = torch.linspace(-3, 5, child.weight.numel())
@@ -81,7 +84,7 @@ def _replace_norms(model: nn.Module) -> None:
 
 @torch.no_grad()
 def replace(model: nn.Module, kind: Kind) -> nn.Module:
-    """Replace every `nn.Linear` in place (output head included) by a `kind`; everything else becomes fp32."""
+    """Replace every plain `nn.Linear` in place (output head included) by a `kind`; everything else becomes fp32."""
 
     def packed(place: tuple[nn.Module, tuple[str, ...]]) -> list[nn.Module]:
         linear = kind(*(getattr(place[0], name) for name in place[1]))

@@ -119,7 +119,7 @@ def placed(model: Any, weights: str, device: str) -> Any:
     """A model as `from_pretrained` gives it on its device, its linear layers in the format's fastest form there."""
     if weights == "int8":
         return replace(model, Int8Linear)
-    if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted():
+    if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):
         return replace(model, HalfLinear)
     return model.to(device)
 
