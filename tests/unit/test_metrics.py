@@ -337,7 +337,17 @@ def test_parts_answer_every_problem_once_and_merge_to_the_same_bytes(tmp_path: P
     assert not list(out.glob("*.partial*"))
 
 
-@pytest.mark.parametrize("summary", [{}, {"methods": {}}, {"methods": {"target": {}}}])
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {},
+        {"methods": {}},
+        {"methods": {"target": {}}},
+        {"methods": {"target": {"n": 1}, "draft": [1]}},
+        {"methods": {"target": {"n": 1}, "draft": {"n": 1, "pass_at_1": "half"}}},
+        {"methods": {"target": {"n": 1}, "draft": {"n": 1}}, "provenance": ["x"]},
+    ],
+)
 def test_what_is_no_finished_comparison_is_refused(tmp_path: Path, summary: object) -> None:
     """A summary of another kind, or of other methods than the rows have, is no traceback."""
     go(tmp_path, [])

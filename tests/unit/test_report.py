@@ -297,7 +297,7 @@ def test_a_bench_folder_alone_gives_a_page_beside_it(tmp_path: Path) -> None:
     alone = tmp_path / "elsewhere"
     fake.write_bench(alone, fake.rows(2))
     summary = read_json(alone / "results/bench/summary.json")
-    summary["provenance"] |= {"draft": "other-draft", "dataset": "math500"}
+    summary["provenance"] |= {"draft": "other-draft", "target": "tiny-target", "dataset": "math500"}
     write_json(alone / "results/bench/summary.json", summary)
     path = build(fake.settings(), tmp_path, alone / "results/bench", recorded=False)
     html = path.read_text(encoding="utf-8")
@@ -387,7 +387,7 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
     better = {"semantic": METHODS["semantic"] | {"pass_at_1": 0.75}}
     runs = [
         paper.Run("results/a", "a → b", "gsm8k", METHODS, blank),
-        paper.Run("results/b", "a → b", "gsm8k", better, sentence),
+        paper.Run("results/b", "a → b", "gsm8k", better, sentence, "8 answers a method"),
         paper.Run("results/c", "a → b", "math500", better, blank),
         paper.Run("results/d", "a → b", "gsm8k", better, blank),
     ]
@@ -399,7 +399,9 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
         "sentence end": ("0.750", paper.NOT_RUN),
     }
     told = dict(filled.notes)
-    assert "results/d" not in told and told["results/b"].startswith("gsm8k: sentence end (greedy, at most")
+    assert "results/d" not in told and told["results/b"] == "gsm8k: sentence end (8 answers a method)."
+    told = dict(paper.fill(paper.TABLE_3, runs).notes)
+    assert told["results/a"].startswith("gsm8k: Draft Model, SemanticSpec (")  # rows of this table, in its order
     assert paper.plane(paper.fill(paper.TABLE_4, runs))[-1][1]["Math-500"] == {"SemanticSpec": (7.25, 0.75)}
 
 
@@ -413,8 +415,12 @@ def test_a_run_of_another_pair_is_no_run_beside(tmp_path: Path) -> None:
         summary["provenance"] |= {"draft": draft, "target": "tiny-target", "dataset": "math500"}
         write_json(tmp_path / name / "results/bench/summary.json", summary)
     folders = {name: tmp_path / name / "results/bench" for name in ("same", "other")}
-    path = build(fake.settings(), tmp_path, others=[folders["same"]])
-    assert "These runs: tiny-draft → tiny-target" in path.read_text(encoding="utf-8")
+    path = build(fake.settings(), tmp_path, others=[folders["same"], tmp_path / "same/../same/results/bench"])
+    html = path.read_text(encoding="utf-8")
+    assert "These runs: tiny-draft → tiny-target" in html
+    assert "Math-500: Draft Model, Target Model, SemanticSpec (2 answers a method, its params.yaml is not there" in html
+    only = build(fake.settings(), tmp_path, others=[tmp_path / "results/bench"]).read_text(encoding="utf-8")
+    assert "This run: tiny-draft → tiny-target" in only
     with pytest.raises(UserError, match="huge-draft → tiny-target, this report is on tiny-draft → tiny-target"):
         build(fake.settings(), tmp_path, others=[folders["other"]])
     with pytest.raises(UserError):

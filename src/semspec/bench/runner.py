@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semspec import schema
-from semspec.bench.metrics import summarize
+from semspec.bench.metrics import METRICS, summarize
 from semspec.errors import UserError
 from semspec.files import read_json, read_jsonl, write_json, write_jsonl
 
@@ -138,11 +138,19 @@ def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _whole(method: Any) -> bool:
+    """Whether a method's entry in summary.json has numbers where its metrics should be."""
+    if not isinstance(method, dict) or not isinstance(method.get("n"), int):
+        return False
+    return all(isinstance(method.get(metric.key), int | float | None) for metric in METRICS)
+
+
 def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """results.jsonl and summary.json of a finished comparison; `UserError` where they are none, or disagree."""
     rows, summary = read_jsonl(folder / "results.jsonl"), read_json(folder / "summary.json")
-    methods = summary.get("methods")
-    if not isinstance(methods, dict) or not methods or {r.get("method") for r in rows} != set(methods):
+    methods: Any = summary.get("methods")
+    whole = isinstance(methods, dict) and methods and isinstance(summary.get("provenance", {}), dict)
+    if not whole or {r.get("method") for r in rows} != set(methods) or not all(map(_whole, methods.values())):
         raise UserError(f"{folder} holds no finished comparison; run `semspec bench --out {folder}`, or `semspec run`")
     return rows, summary
 

@@ -82,20 +82,26 @@ def cells(summary: Mapping[str, Any], name: str, metrics: Sequence[Metric]) -> l
     return [(value, f"[{rest}" if rest else "") for value, _, rest in found]
 
 
-def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
-    """Profile, seed and where the numbers come from, on one line, without a date."""
-    code, machine = entries.get("code") or {}, entries.get("machine") or {}
-    commit = str(code.get("commit") or "")[:10]
-    machines = dict.fromkeys(
+def machines(entries: Mapping[str, Any]) -> list[str]:
+    """What the answers were made on, each once."""
+    places = dict.fromkeys(
         place.partition(", cores")[0] for place in entries.get(runner.PLACE) or {} if place != "unknown"
     )
+    machine = entries.get("machine") or {}
+    return list(places) or [str(machine.get("gpu") or machine.get("cpu") or "unknown machine")]
+
+
+def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
+    """Profile, seed and where the numbers come from, on one line, without a date."""
+    code = entries.get("code") or {}
+    commit = str(code.get("commit") or "")[:10]
     parts = [
         f"profile {entries.get('profile') or settings.profile}",
         f"seed {settings.seed}",
         f"data {entries.get('dataset') or settings.bench.dataset}",
         (f"commit {commit}" + (" with changes" if code.get("dirty") else "")) if commit else "no commit",
         f"parameters {str(entries.get('params_sha256') or '')[:10]}",
-        " and ".join(machines) or str(machine.get("gpu") or machine.get("cpu") or "unknown machine"),
+        " and ".join(machines(entries)),
     ]
     return " · ".join(parts)
 
@@ -190,21 +196,43 @@ def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.F
     caption = (
         "Drawn from the numbers of Table 4, the paper's in its own rows of panels. Each panel has its own scales: "
         "seconds on different machines do not compare."
+        + (" A panel of ours may hold several runs: see the notes below Table 4." if len(runs) > 1 else "")
     )
     svg = figures.save(figure, folder, "paper_figure3")
     return list(filled.values()), Picture("Figure 3: Pass@1 against latency", caption, svg)
 
 
-def beside(folder: Path, pair: str) -> paper.Run:
-    """Another finished comparison, for the paper's tables; `UserError` where it is none, or not of this pair."""
-    summary = runner.read(folder)[1]
+def comparison(folder: Path, summary: Mapping[str, Any], settings: Settings | None) -> paper.Run:
+    """A finished comparison for the paper's tables; `settings` are those of its run, where they are known."""
     entries = summary.get("provenance") or {}
-    other = " → ".join(str(entries.get(role) or "unknown") for role in ROLES)
-    if other != pair:
-        raise UserError(f"{folder} compares methods on {other}, this report is on {pair}; leave it out of --beside")
-    known = (folder / config.PARAMS).exists()
-    dataset = str(entries.get("dataset") or "unknown")
-    return paper.Run(str(folder), pair, dataset, summary["methods"], config.load(folder) if known else None)
+    known = {"dataset": settings.bench.dataset, **settings.models.model_dump()} if settings else {}
+    draft, target, dataset = (str(entries.get(k) or known.get(k) or "unknown") for k in (*ROLES, "dataset"))
+    how = [f"{max(m['n'] for m in summary['methods'].values())} answers a method"]
+    if settings is None:
+        how.append(f"its {config.PARAMS} is not there, so no row that depends on a setting")
+    else:
+        how.append(f"temperature {t:g}" if (t := settings.bench.temperature) else "greedy")
+        how.append(f"at most {settings.bench.max_tokens} tokens")
+    weights = dict.fromkeys(str(entries[k]) for r in ROLES if (k := f"{r}_weights") in entries)
+    commit = str((entries.get("code") or {}).get("commit") or "")[:10]
+    how += [*(["/".join(weights)] if weights else []), *machines(entries), *([f"commit {commit}"] if commit else [])]
+    return paper.Run(str(folder), f"{draft} → {target}", dataset, summary["methods"], settings, ", ".join(how))
+
+
+def beside(own: paper.Run, folders: Sequence[Path]) -> list[paper.Run]:
+    """Other finished comparisons, each once; `UserError` where one is none, or not of this pair of models."""
+    found, seen = [], {Path(own.folder).resolve()}
+    for folder in folders:
+        if folder.resolve() in seen:
+            continue
+        seen.add(folder.resolve())
+        summary = runner.read(folder)[1]
+        known = (folder / config.PARAMS).exists()
+        run = comparison(folder, summary, config.load(folder) if known else None)
+        if run.pair != own.pair:
+            raise UserError(f"{folder} compares methods on {run.pair}, this report is on {own.pair}; leave it out")
+        found.append(run)
+    return found
 
 
 def build(
@@ -227,11 +255,9 @@ def build(
     inputs, out = Inputs.read(root, results), results / "report" if results else root / OUT
     methods = inputs.summary["methods"]
     names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
-    draft, target = (str(entries.get(r) or getattr(settings.models, r)) for r in ROLES)
-    dataset = str(entries.get("dataset") or settings.bench.dataset)
-    pair = f"{draft} → {target}"
-    own = paper.Run(str(results or BENCH), pair, dataset, methods, settings if recorded else None)
-    more = [beside(folder, pair) for folder in others]
+    own = comparison(results or root / BENCH, inputs.summary, settings if recorded else None)
+    draft, target = own.pair.split(" → ")
+    runs = [own, *beside(own, others)]
     pictures = out / "figures"
 
     quality = Picture(
@@ -261,7 +287,7 @@ def build(
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
     provenance, truth = tables.provenance(entries), tables.truth(inputs.truth)
-    paper_tables, plane = paper_section([own, *more], pictures)
+    paper_tables, plane = paper_section(runs, pictures)
     theirs = [filled.table() for filled in paper_tables]
     for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance, *theirs):
         table.save(out / "tables")

@@ -144,9 +144,7 @@ TABLE_3 = Layout(
         }
     },
     benchmarks=("AIME24", "Math-500"),
-    notes=(
-        ("This run", "The engine of this project runs the models with Transformers, so one run fills Tables 3 and 4."),
-    ),
+    notes=(("Ours", "The engine of this project runs the models with Transformers, so one run fills Tables 3 and 4."),),
 )
 TABLE_4 = Layout(
     "paper_table4",
@@ -205,13 +203,17 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Run:
-    """A finished comparison; `methods` is that of summary.json, `settings` None where they are not known."""
+    """A finished comparison; `methods` is that of summary.json, `settings` None where they are not known.
+
+    `how`: what a reader must know to put its numbers beside another run's.
+    """
 
     folder: str
     pair: str
     dataset: str
     methods: Mapping[str, Mapping[str, Any]]
     settings: Settings | None
+    how: str = ""
 
     @property
     def group(self) -> str:
@@ -286,23 +288,17 @@ def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
         blocks.append(block)
     found: dict[tuple[str, str], Run] = {}
     for run in reversed(runs):
-        found |= {(row, run.group): run for row, method in which(layout, run.settings).items() if method in run.methods}
+        rows = which(layout, run.settings)
+        found |= {(row, run.group): run for row in layout.rows if rows.get(row) in run.methods}
     ours = Block(f"{'This run' if len(runs) == 1 else 'These runs'}: {runs[0].pair}", ours=True)
     for row in layout.rows:
         cells = [_cell(layout, row, found.get((row, group)), metric) for group in groups for metric in layout.metrics]
         ours.rows.append((row, cells))
-    notes = [] if len(runs) == 1 else [(run.folder, _gives(run, found)) for run in runs if run in found.values()]
+    notes = []
+    for run in runs if len(runs) > 1 else ():
+        if given := [row for row in layout.rows if found.get((row, run.group)) is run]:
+            notes.append((run.folder, f"{run.group}: {', '.join(given)} ({run.how})."))
     return Filled(layout, groups, [*blocks, ours], [*layout.notes, *notes])
-
-
-def _gives(run: Run, found: Mapping[tuple[str, str], Run]) -> str:
-    """Which cells of a table are of `run`, and how it was run."""
-    rows = ", ".join(row for (row, _), giver in found.items() if giver is run)
-    how = ""
-    if run.settings is not None:
-        bench, temperature = run.settings.bench, run.settings.bench.temperature
-        how = f" ({f'temperature {temperature:g}' if temperature else 'greedy'}, at most {bench.max_tokens} tokens)"
-    return f"{run.group}: {rows}{how}."
 
 
 def _cell(layout: Layout, row: str, run: Run | None, metric: str) -> str:
