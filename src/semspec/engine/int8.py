@@ -22,7 +22,7 @@ _ROWS = 256  # rows quantised at a time: their fp32 copy stays in the cache, whi
 _ACTIVATIONS = 127
 _ZERO = _ACTIVATIONS + 1
 # without VNNI instructions the kernels add pairs of products in 16 bits: 2 * 255 * 64 still fits. A bit less for the
-# weights, which have few outliers, costs a tenth of the divergence that a bit less for the activations costs
+# weights, which have few outliers, costs a third to a ninth of the divergence that a bit less for the activations does
 _WEIGHTS = 127 if torch.cpu._is_vnni_supported() else 64
 _linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 _AMX = torch.cpu._is_amx_tile_supported()
