@@ -185,8 +185,8 @@ def test_an_int8_layers_largest_sums_do_not_overflow(n, sign):
 
     linear = torch.nn.Linear(512, 8, bias=False)
     with torch.no_grad():
-        linear.weight.fill_(1.0)
-        out = Int8Linear(linear)(torch.full((1, n, 512), float(sign)))
+        linear.weight.fill_(float(sign))
+        out = Int8Linear(linear)(torch.ones(1, n, 512))
     assert torch.allclose(out, torch.full_like(out, sign * 512.0), rtol=0.01)
 
 

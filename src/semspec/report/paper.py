@@ -286,27 +286,27 @@ def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
             ] * (width * len(layout.benchmarks))
             block.rows.append((row, printed + extra))
         blocks.append(block)
-    found: dict[tuple[str, str], Run] = {}
+    found: dict[tuple[str, str], tuple[Run, Mapping[str, Any]]] = {}  # by row and benchmark: whose, and its summary
     for run in reversed(runs):
-        rows = which(layout, run.settings)
-        found |= {(row, run.group): run for row in layout.rows if rows.get(row) in run.methods}
+        source = which(layout, run.settings)
+        for row in layout.rows:
+            if summary := run.methods.get(source.get(row, "")):
+                found[row, run.group] = run, summary
     ours = Block(f"{'This run' if len(runs) == 1 else 'These runs'}: {runs[0].pair}", ours=True)
     for row in layout.rows:
-        cells = [_cell(layout, row, found.get((row, group)), metric) for group in groups for metric in layout.metrics]
-        ours.rows.append((row, cells))
+        given = [found.get((row, group), (None, {}))[1] for group in groups]
+        ours.rows.append((row, [_cell(summary, metric) for summary in given for metric in layout.metrics]))
     notes = []
     for run in runs if len(runs) > 1 else ():
-        if given := [row for row in layout.rows if found.get((row, run.group)) is run]:
-            notes.append((run.folder, f"{run.group}: {', '.join(given)} ({run.how})."))
+        if rows := [row for row in layout.rows if found.get((row, run.group), (None,))[0] is run]:
+            notes.append((run.folder, f"{run.group}: {', '.join(rows)} ({run.how})."))
     return Filled(layout, groups, [*blocks, ours], [*layout.notes, *notes])
 
 
-def _cell(layout: Layout, row: str, run: Run | None, metric: str) -> str:
-    if run is None:
-        return NOT_RUN
+def _cell(summary: Mapping[str, Any], metric: str) -> str:
     key, form = METRICS[metric]
-    value = run.methods[which(layout, run.settings)[row]].get(key)
-    return DASH if value is None else form.format(value)
+    value = summary.get(key)
+    return (DASH if summary else NOT_RUN) if value is None else form.format(value)
 
 
 def _printed(value: float, metric: str) -> str:
