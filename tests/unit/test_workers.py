@@ -15,6 +15,7 @@ from semspec.workers import count, workers
 
 STARTS = """
 import os, signal, time
+from concurrent.futures import wait
 from semspec.workers import workers
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run behind a shell, which ignores it
@@ -22,7 +23,9 @@ if __name__ == "__main__":
         for i in range(2):
             pool.submit(time.sleep, 600)
         print("begun", flush=True)
-        pool.submit(os.getpid).result()
+        waiting = pool.submit(os.getpid)
+        while not wait([waiting], timeout=0.5).done:
+            pass  # without a timeout, a Ctrl-C in the microseconds before Python sleeps is seen in ten minutes
 """
 
 
