@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,28 @@ def test_stage_names_of_cli_stages_and_dvc_agree():
 
     in_dvc = list(yaml.safe_load((REPO / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
     assert list(STAGES) == list(STAGE_NAMES) == in_dvc
+
+
+def test_the_readme_says_what_the_published_runs_found():
+    """Every figure of its tables of methods is that of the run to which it links last before the table."""
+    names = {"speed-up (total)": "Speed-up (total)", "steps accepted": "Acceptance rate (steps)", "cut off": "Cut off"}
+    found: dict[str, dict[str, str]] = {}
+    columns, compared = [], 0
+    for line in (REPO / "README.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if links := re.findall(r"\]\((results/[a-z0-9_/]+)\)", line):
+            header, _, *rows = (
+                [cell.strip() for cell in row.split("|")[1:-1]]
+                for row in (REPO / links[-1] / "results.md").read_text(encoding="utf-8").splitlines()
+                if row.startswith("|")
+            )
+            found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+        elif cells and cells[0] == "method":
+            columns = [names.get(cell, cell) for cell in cells]
+        elif cells and cells[0].startswith("`") and columns and found:
+            row = found[cells[0].split("`")[1]]
+            for column, cell in zip(columns[1:], cells[1:], strict=True):
+                if cell not in ("", "1", "all"):
+                    assert cell == row[column], (cells[0], column)
+                    compared += 1
+    assert compared >= 60
