@@ -6,7 +6,7 @@ import json
 
 import pytest
 from fakes import FakeEngine, ScriptedProbe
-from test_decoding import DRAFT, TARGET
+from scripted import DRAFT, TARGET
 
 from semspec import cli, config
 from semspec.bench import command, runner

@@ -1,0 +1,131 @@
+"""Methods made from settings, and one answer in the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from fakes import ScriptedProbe
+from rich.console import Console
+from scripted import DRAFT, NO, TARGET, YES, engines
+
+from semspec import decoding
+from semspec.config import validate
+from semspec.decoding.base import TraceStep
+from semspec.errors import UserError
+from semspec.files import write_json
+from semspec.schema import Settings
+from semspec.solve import View, solve
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return validate(
+        {
+            "models": {"draft": "small", "target": "large", "encoder": "none"},
+            "text": {"system": "sys"},
+            "bench": {"gamma": 2, "max_tokens": 200},
+        }
+    )
+
+
+def test_build_takes_the_rules_from_the_settings(settings: Settings):
+    """Every method by name obeys the settings' budget, prompt and splitter."""
+    long = tuple(f"Step number {k} is here.\n\n" for k in range(20))
+    draft, target = engines(draft=long, target=long)
+    own = {"draft": ScriptedProbe(1.0), "target": ScriptedProbe(YES)}
+    probes = own | {"semantic_last_hidden": own, "semantic_cross_domain": own}
+    for name in decoding.METHODS:
+        method = decoding.build(name, settings, draft, target, probes)
+        answer = method.answer("?")
+        assert method.name == name
+        assert (answer.output_tokens, answer.finish_reason) == (200, "length")
+        assert [s.text for s in answer.trace[:3]] == list(long[:3])
+    assert answer.verifications < len(answer.trace)  # gamma = 2
+    assert target.decode(target.sessions[0].tokens).startswith("sys\n?")
+
+
+def test_build_says_what_is_wrong(settings: Settings):
+    """An unknown method and a missing probe are the user's to mend."""
+    draft, target = engines()
+    with pytest.raises(UserError, match="unknown method 'magic'; known: target, draft, speculative_sampling"):
+        decoding.build("magic", settings, draft, target, {})
+    with pytest.raises(UserError, match="trained probe: draft; run `semspec run`"):
+        decoding.build("semantic", settings, draft, target, {"target": ScriptedProbe(1.0)})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project folder with (empty) probes, whose engines and probes are scripted."""
+    draft, target = engines(target=(*TARGET[:3], "The answer is \\boxed{6}."))
+    monkeypatch.setattr("semspec.engine.load", lambda name, *_: {"small": draft, "large": target}[name])
+    scripts = {"draft": (1.0,), "target": (YES, YES, YES, NO)}
+    monkeypatch.setattr("semspec.probe.Probe.load", lambda folder: ScriptedProbe(*scripts[folder.name]))
+    for role, name in (("draft", "small"), ("target", "large")):
+        write_json(tmp_path / f"data/models/{role}.json", {"name": name})
+        (tmp_path / "data/probes" / role).mkdir(parents=True)
+        (tmp_path / "data/probes" / role / "config.json").write_text("{}")
+    return tmp_path
+
+
+def test_a_probe_of_another_model_is_refused(settings: Settings, project: Path):
+    """Probes do not carry over: the line names both models."""
+    write_json(project / "data/models/target.json", {"name": "huge"})
+    with pytest.raises(UserError, match="trained for huge, not large"):
+        solve("2 dogs?", settings, project)
+
+
+def test_other_probes_come_from_their_own_folders(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last layer's probes lie beside the project's, another domain's where the setting says, or nowhere."""
+    with pytest.raises(UserError, match="last_hidden/draft holds no trained probe"):
+        solve("?", settings, project, "semantic_last_hidden")
+    with pytest.raises(UserError, match=r"needs baselines\.cross_probes"):
+        solve("?", settings, project, "semantic_cross_domain")
+    (project / "data/probes").rename(project / "science")
+    seen = []
+    load = lambda folder: seen.append(folder) or ScriptedProbe(1.0)  # noqa: E731
+    monkeypatch.setattr("semspec.probe.Probe.load", load)
+    baselines = settings.baselines.model_copy(update={"cross_probes": "science"})
+    assert solve("?", settings.model_copy(update={"baselines": baselines}), project, "semantic_cross_domain") == 0
+    assert seen == [project / "science/draft", project / "science/target"]
+
+
+def test_solve_prints_plain_text_without_a_terminal(settings: Settings, project: Path, capsys):
+    """Authors, p, q, verdicts, the rejected text, the totals and the boxed answer, and no escape codes."""
+    assert solve("?", settings, project, "semantic", as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "draft  p 1.00  q 1.00  score 1.00  accepted\none dog.\n" in out
+    assert "draft  p 0.00  q 1.00  score 0.00  rejected\nso six\ntarget  instead\nThe answer is \\boxed{6}.\n" in out
+    assert "3 of 4 draft steps accepted" in out
+    assert "answer: 6\n" in out
+
+
+def test_solve_prints_one_json_object(settings: Settings, project: Path, capsys):
+    """`--json` prints the numbers under the names of results.jsonl, and nothing else."""
+    assert solve("?", settings, project, "semantic", as_json=True) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["answer"], row["method"], row["steps"], row["accepted"]) == ("6", "semantic", 4, 3)
+    assert row["output"] == "".join(DRAFT[:3]) + "The answer is \\boxed{6}."
+    assert row["trace"][3]["rejected_text"] == "so six"
+
+
+def test_solve_strikes_a_rejected_draft_through_in_a_terminal():
+    """In a terminal the rejected text is struck through, and what a model writes cannot steer it."""
+    screen = io.StringIO()
+    view = View(Console(file=screen, force_terminal=True, color_system="standard"))
+    view.step(TraceStep("target", "new", 3, p=0.1, q=0.9, a=0.11, u=0.5, accepted=False, rejected_text="old \x1b[2J"))
+    assert "\x1b[2;9mold" in screen.getvalue()
+    assert "\x1b[2J" not in screen.getvalue()
+
+
+def test_solve_says_what_is_wrong(settings: Settings, tmp_path: Path):
+    """No question, no such method, no probes: one line each, before any model is loaded."""
+    with pytest.raises(UserError, match="question is empty"):
+        solve(" ", settings, tmp_path, "target", as_json=False)
+    with pytest.raises(UserError, match="unknown method"):
+        solve("?", settings, tmp_path, "magic", as_json=False)
+    with pytest.raises(UserError, match="run `semspec run` first"):
+        solve("?", settings, tmp_path, "semantic", as_json=False)
