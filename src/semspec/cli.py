@@ -213,11 +213,11 @@ def study(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
+    from semspec.bench.runner import recorded
     from semspec.report import build
 
-    recorded = args.results is None or (args.results / config.PARAMS).exists()
-    settings = config.load(args.results if args.results and recorded else ".")
-    print(build(settings, Path("."), args.results, recorded, args.beside))
+    settings = recorded(args.results, Path(".")) if args.results else config.load(".")
+    print(build(settings or config.load("."), Path("."), args.results, settings is not None, args.beside))
     return 0
 
 

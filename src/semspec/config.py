@@ -117,6 +117,12 @@ def load(root: Path | str = ".") -> Settings:
     return validate(_read(path), PARAMS if path.resolve() == Path(PARAMS).resolve() else str(path))
 
 
+def write(folder: Path | str, settings: Settings) -> None:
+    """Record `settings` in `folder`/params.yaml, without comments."""
+    with atomic(Path(folder) / PARAMS) as temporary, temporary.open("w", encoding="utf-8") as f:
+        _yaml().dump(settings.model_dump(mode="json"), f)
+
+
 def put(data: Any, dotted: str, value: Any) -> None:
     """Set `section.name` in nested data; `UserError` when a section is none."""
     *parents, last = dotted.split(".")

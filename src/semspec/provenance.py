@@ -111,4 +111,4 @@ def collect(settings: Settings, **extra: Any) -> dict[str, Any]:
             out[name] = find()
         except Exception:  # a result is worth more than a line about where it was made
             out[name] = None
-    return out | {"profile": getattr(settings, "profile", None)} | extra
+    return out | {name: getattr(settings, name, None) for name in ("profile", "seed")} | extra

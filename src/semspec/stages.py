@@ -93,9 +93,10 @@ def train(settings: Settings, root: Path) -> None:
 
 
 def bench(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> None:
+    from semspec.bench import runner
     from semspec.bench.command import bench
 
-    bench(settings, root, root / "results/bench", part=part)
+    bench(settings, root, root / runner.BENCH, part=part)
 
 
 def truth(settings: Settings, root: Path) -> None:

@@ -16,7 +16,7 @@ def test_has_what_is_needed_to_explain_a_result():
     """Code, packages, parameters, machine and Python are there, and the whole is plain JSON."""
     got = provenance.collect(validate(MINIMAL), dataset="gsm8k")
     assert set(got) == {
-        "code", "packages", "params_sha256", "machine", "python", "platform", "profile", "dataset"
+        "code", "packages", "params_sha256", "machine", "python", "platform", "profile", "seed", "dataset"
     }  # fmt: skip
     assert got["packages"]["numpy"] and got["machine"]["cores"] >= 1 and got["dataset"] == "gsm8k"
     json.dumps(got, allow_nan=False)

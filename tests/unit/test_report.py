@@ -304,6 +304,7 @@ def test_a_bench_folder_alone_gives_a_page_beside_it(tmp_path: Path) -> None:
     assert path == alone / "results/bench/report/index.html"
     assert "bench folder alone" in html and "Reliability" not in html and "2 problems;" in html
     assert "other-draft drafts for tiny-target" in html and "data math500" in html
+    assert "judged steps. Ratios" in html and " · seed " not in html  # a rule and a seed that nobody knows
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -344,6 +345,35 @@ def test_the_papers_numbers_and_ours_stay_apart() -> None:
     assert ours["SemanticSpec"]["Math-500 Latency"] == "7.25" and ours["SemanticSpec"]["AMC23 TPS"] == paper.NOT_RUN
     unmeasured = [ours[m] for m in ("Target Model", "SpecReason", "SpecThinking", "SpecSampling")]
     assert {v for r in unmeasured for k, v in r.items() if k not in ("Source", "Row")} == {paper.NOT_RUN}
+
+
+@pytest.mark.parametrize(("dataset", "column"), [("amc23", "AMC23"), ("aime24", "AIME24"), ("gpqa_diamond", "GPQA-D")])
+def test_every_set_of_the_paper_fills_its_own_column(dataset: str, column: str) -> None:
+    row = next(
+        r for r in filled(paper.TABLE_4, dataset) if r["Row"] == "Draft Model" and r["Source"] == "This run: a → b"
+    )
+    assert row[f"{column} TPS"] == "30.00" and f"{dataset} TPS" not in row
+
+
+@pytest.mark.parametrize(
+    ("trained", "asked", "within"),
+    [
+        ("s1k:math", "aime24", True),
+        ("s1k:science", "gpqa_diamond", True),
+        ("s1k:science", "math500", False),
+        ("s1k", "math500", False),
+        ("mine.jsonl", "mine.jsonl", False),
+    ],
+)
+def test_within_domain_is_the_same_domain(trained: str, asked: str, within: bool) -> None:
+    base = fake.settings()
+    settings = base.model_copy(
+        update={
+            "contexts": base.contexts.model_copy(update={"dataset": trained}),
+            "bench": base.bench.model_copy(update={"dataset": asked}),
+        }
+    )
+    assert ("Within-domain" in paper.which(paper.TABLE_2, settings)) == within
 
 
 def test_a_set_of_our_own_is_one_more_group_that_the_paper_leaves_empty() -> None:
@@ -387,7 +417,7 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
     better = {"semantic": METHODS["semantic"] | {"pass_at_1": 0.75}}
     runs = [
         paper.Run("results/a", "a → b", "gsm8k", METHODS, blank),
-        paper.Run("results/b", "a → b", "gsm8k", better, sentence, "8 answers a method"),
+        paper.Run("results/b", "a → b", "gsm8k", better, sentence, "8 problems"),
         paper.Run("results/c", "a → b", "math500", better, blank),
         paper.Run("results/d", "a → b", "gsm8k", better, blank),
     ]
@@ -399,7 +429,7 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
         "sentence end": ("0.750", paper.NOT_RUN),
     }
     told = dict(filled.notes)
-    assert "results/d" not in told and told["results/b"] == "gsm8k: sentence end (8 answers a method)."
+    assert "results/d" not in told and told["results/b"] == "gsm8k: sentence end (8 problems)."
     told = dict(paper.fill(paper.TABLE_3, runs).notes)
     assert told["results/a"].startswith("gsm8k: Draft Model, SemanticSpec (")  # rows of this table, in its order
     assert paper.plane(paper.fill(paper.TABLE_4, runs))[-1][1]["Math-500"] == {"SemanticSpec": (7.25, 0.75)}
@@ -418,7 +448,7 @@ def test_a_run_of_another_pair_is_no_run_beside(tmp_path: Path) -> None:
     path = build(fake.settings(), tmp_path, others=[folders["same"], tmp_path / "same/../same/results/bench"])
     html = path.read_text(encoding="utf-8")
     assert "These runs: tiny-draft → tiny-target" in html
-    assert "Math-500: Draft Model, Target Model, SemanticSpec (2 answers a method, its params.yaml is not there" in html
+    assert "Math-500: Draft Model, Target Model, SemanticSpec (2 problems, its params.yaml is not there" in html
     only = build(fake.settings(), tmp_path, others=[tmp_path / "results/bench"]).read_text(encoding="utf-8")
     assert "This run: tiny-draft → tiny-target" in only
     with pytest.raises(UserError, match="huge-draft → tiny-target, this report is on tiny-draft → tiny-target"):

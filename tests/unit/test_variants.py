@@ -62,6 +62,24 @@ def test_one_bench_runs_a_method_with_two_settings(tmp_path, monkeypatch):
     assert lengths["semantic@gamma=2"] > lengths["semantic"]
 
 
+def test_a_bench_leaves_its_parameters_beside_its_results(tmp_path, monkeypatch):
+    """As they were in effect; the pipeline's own has the project's, and a project's are never written over."""
+    monkeypatch.setattr(command, "load_models", lambda *_: (None, FakeEngine("target", TARGET)))
+    (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "Q?", "answer": "6"}\n')
+    chosen = settings(methods=["target"], variants=[], dataset=str(tmp_path / "mine.jsonl"), max_tokens=77)
+    for name in ("other", "results/bench"):
+        command.bench(chosen, tmp_path, tmp_path / name)
+    assert runner.recorded(tmp_path / "other", tmp_path) == chosen
+    assert not (tmp_path / "results/bench/params.yaml").exists()
+    config.write(tmp_path, settings())
+    assert runner.recorded(tmp_path / "results/bench", tmp_path) == settings()
+    assert runner.recorded(tmp_path / "nothing", tmp_path) is None
+    (tmp_path / "dvc.yaml").touch()
+    with pytest.raises(UserError, match="is a project"):
+        command.bench(chosen, tmp_path, tmp_path)
+    assert config.load(tmp_path) == settings()
+
+
 def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):
     assert command.plain(["semantic@gamma=2", "target"]) == {"semantic", "target"}
     assert list(command._folders(settings(), tmp_path, ["semantic@gamma=2"])) == ["semantic"]

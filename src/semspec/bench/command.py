@@ -168,7 +168,9 @@ def bench(
 
 
 def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, part: runner.Part) -> dict[str, Any]:
-    chosen = settings.bench
+    chosen, own = settings.bench, out.resolve() == (root / runner.BENCH).resolve()
+    if (out / "dvc.yaml").exists():
+        raise UserError(f"{out} is a project, with parameters of its own; choose another --out")
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
     probes = load_probes(settings, root, names)
@@ -192,4 +194,6 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     )
     if part != runner.WHOLE:
         print(f"bench: part {part[0]} of {part[1]} is made; the same without --part puts the parts together")
+    elif not own:  # there the project's parameters are the record
+        config.write(out, settings)
     return summary

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec import schema
+from semspec import config, schema
 from semspec.bench.metrics import METRICS, summarize
 from semspec.errors import UserError
 from semspec.files import read_json, read_jsonl, write_json, write_jsonl
@@ -36,6 +36,7 @@ Part = tuple[int, int]  # (k, n): every n-th problem, from the k-th on
 WHOLE: Part = (1, 1)
 PARTIAL = "results.partial.jsonl"  # rows so far; a part's are in results.partial.K-N.jsonl
 PARTIALS = "results.partial*.jsonl"
+BENCH = Path("results/bench")  # the pipeline's own comparison
 KEY = "answers_key"  # in the summary's provenance: `settings_key`
 WARM_UP = "What is 1 + 1?"
 PLACE = "made_on"  # in a row: machine and commit; in the summary's provenance: how many answers were made on each
@@ -153,6 +154,13 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     if not whole or {r.get("method") for r in rows} != set(methods) or not all(map(_whole, methods.values())):
         raise UserError(f"{folder} holds no finished comparison; run `semspec bench --out {folder}`, or `semspec run`")
     return rows, summary
+
+
+def recorded(folder: Path, root: Path) -> Settings | None:
+    """The settings of a finished comparison: those beside it, or the project's where it is the pipeline's own."""
+    if (folder / config.PARAMS).exists():
+        return config.load(folder)
+    return config.load(root) if folder.resolve() == (root / BENCH).resolve() else None
 
 
 Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat

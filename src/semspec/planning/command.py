@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from semspec import config, engine, files
+from semspec import engine, files
+from semspec.bench.runner import recorded
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost
@@ -210,8 +211,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         raise UserError(f"{results / 'results.jsonl'} holds no answer; run the bench again")
     if not all(r.get("passes") for r in rows):
         raise UserError(f"{results} was made before passes were counted; run the bench again")
-    if (results / "params.yaml").exists():
-        settings = config.load(results)
+    settings = recorded(results, root) or settings
     problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
     roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
     with _bar(len(roles)) as bar:

@@ -266,7 +266,11 @@ def ratios(ratio: np.ndarray, accepted: np.ndarray) -> Figure:
     for patch in bars[1] if len(groups) > 1 else []:
         patch.set(hatch="////", edgecolor=INK, linewidth=0.4)
     ax.axvline(1, color=INK, linewidth=1, linestyle="--")
-    ax.set(xlabel="p / q (at 1 and above: always accepted)", ylabel="Drafted steps", xlim=(0, 2))
+    ax.set(
+        xlabel="p / q (semantic probability under the target over that under the draft)",
+        ylabel="Drafted steps",
+        xlim=(0, 2),
+    )
     ax.yaxis.get_major_locator().set_params(integer=True)
     figure.legend(loc="outside upper center", ncols=2)
     return figure

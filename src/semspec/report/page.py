@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from semspec.schema import Settings
 
-BENCH = Path("results/bench")
 OUT = Path("results/report")
 ROLES = tables.ROLES
 
@@ -63,7 +62,7 @@ class Inputs:
         def optional(name: str, reader: Any) -> Any:
             return reader(root / name) if results is None and (root / name).exists() else None
 
-        rows, summary = runner.read(results or root / BENCH)
+        rows, summary = runner.read(results or root / runner.BENCH)
         return cls(
             rows=rows,
             summary=summary,
@@ -91,14 +90,17 @@ def machines(entries: Mapping[str, Any]) -> list[str]:
     return list(places) or [str(machine.get("gpu") or machine.get("cpu") or "unknown machine")]
 
 
-def subtitle(settings: Settings, entries: Mapping[str, Any]) -> str:
-    """Profile, seed and where the numbers come from, on one line, without a date."""
+def subtitle(settings: Settings | None, entries: Mapping[str, Any]) -> str:
+    """Profile, seed and where the numbers come from, on one line, without a date; `settings` where they are known."""
     code = entries.get("code") or {}
     commit = str(code.get("commit") or "")[:10]
+
+    def said(name: str) -> Any:
+        return entries.get(name, getattr(settings, name, None))
+
     parts = [
-        f"profile {entries.get('profile') or settings.profile}",
-        f"seed {settings.seed}",
-        f"data {entries.get('dataset') or settings.bench.dataset}",
+        *(f"{name} {value}" for name in ("profile", "seed") if (value := said(name)) is not None),
+        f"data {entries.get('dataset') or (settings.bench.dataset if settings else 'unknown')}",
         (f"commit {commit}" + (" with changes" if code.get("dirty") else "")) if commit else "no commit",
         f"parameters {str(entries.get('params_sha256') or '')[:10]}",
         " and ".join(machines(entries)),
@@ -207,7 +209,7 @@ def comparison(folder: Path, summary: Mapping[str, Any], settings: Settings | No
     entries = summary.get("provenance") or {}
     known = {"dataset": settings.bench.dataset, **settings.models.model_dump()} if settings else {}
     draft, target, dataset = (str(entries.get(k) or known.get(k) or "unknown") for k in (*ROLES, "dataset"))
-    how = [f"{max(m['n'] for m in summary['methods'].values())} answers a method"]
+    how = [f"{max(m['n'] for m in summary['methods'].values())} problems"]
     if settings is None:
         how.append(f"its {config.PARAMS} is not there, so no row that depends on a setting")
     else:
@@ -219,7 +221,7 @@ def comparison(folder: Path, summary: Mapping[str, Any], settings: Settings | No
     return paper.Run(str(folder), f"{draft} → {target}", dataset, summary["methods"], settings, ", ".join(how))
 
 
-def beside(own: paper.Run, folders: Sequence[Path]) -> list[paper.Run]:
+def beside(own: paper.Run, folders: Sequence[Path], root: Path) -> list[paper.Run]:
     """Other finished comparisons, each once; `UserError` where one is none, or not of this pair of models."""
     found, seen = [], {Path(own.folder).resolve()}
     for folder in folders:
@@ -227,8 +229,7 @@ def beside(own: paper.Run, folders: Sequence[Path]) -> list[paper.Run]:
             continue
         seen.add(folder.resolve())
         summary = runner.read(folder)[1]
-        known = (folder / config.PARAMS).exists()
-        run = comparison(folder, summary, config.load(folder) if known else None)
+        run = comparison(folder, summary, runner.recorded(folder, root))
         if run.pair != own.pair:
             raise UserError(f"{folder} compares methods on {run.pair}, this report is on {own.pair}; leave it out")
         found.append(run)
@@ -255,9 +256,9 @@ def build(
     inputs, out = Inputs.read(root, results), results / "report" if results else root / OUT
     methods = inputs.summary["methods"]
     names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
-    own = comparison(results or root / BENCH, inputs.summary, settings if recorded else None)
+    own = comparison(results or root / runner.BENCH, inputs.summary, settings if recorded else None)
     draft, target = own.pair.split(" → ")
-    runs = [own, *beside(own, others)]
+    runs = [own, *beside(own, others, root)]
     pictures = out / "figures"
 
     quality = Picture(
@@ -280,8 +281,8 @@ def build(
     if len(values):
         ratio = Picture(
             "p / q of drafted steps",
-            f"{len(values)} judged steps; {in_words(settings.decide)}. Ratios above 2 count as 2. "
-            "The rule does not keep the target's distribution.",
+            f"{len(values)} judged steps{f'; {in_words(settings.decide)}' if recorded else ''}. Ratios above 2 count "
+            "as 2. The rule does not keep the target's distribution.",
             figures.save(figures.ratios(values, accepted), pictures, "ratios"),
         )
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
@@ -308,7 +309,7 @@ def build(
         n_problems=len(every),
         paper_tables=paper_tables,
         plane=plane,
-        subtitle=subtitle(settings, entries),
+        subtitle=subtitle(settings if recorded else None, entries),
         headline=headline(methods),
         methods=names,
         many=len(names) > tables.ACROSS,

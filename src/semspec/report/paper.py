@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 NOT_RUN = "not run"
 PICTURE = "picture only"  # the paper shows it without printing the number
 BENCHMARKS = ("AMC23", "AIME24", "Math-500", "GPQA-D")
-OURS_IN_PAPER = {"math500": "Math-500"}  # our problem sets that the paper uses too
-MATHS = ("gsm_symbolic", "gsm8k", "math500", "synthetic")
+OURS_IN_PAPER = dict(zip(("amc23", "aime24", "math500", "gpqa_diamond"), BENCHMARKS, strict=True))
+# the domain of a problem set; probes trained on one of the same domain are within theirs
+DOMAINS = dict.fromkeys(("s1k:science", "gpqa_diamond"), "science") | dict.fromkeys(
+    ("gsm_symbolic", "gsm8k", "math500", "aime24", "amc23", "s1k:math", "synthetic"), "mathematics"
+)
 # title -> (key in summary.json, printed form); latency in seconds a problem, Ratio the target's share of the tokens
 METRICS = {
     "Pass@1": ("pass_at_1", "{:.3f}"),
@@ -254,10 +257,10 @@ def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
         return METHODS
     if settings is None:
         return {}
-    maths = settings.contexts.dataset in MATHS and settings.bench.dataset in MATHS
+    trained, asked = (DOMAINS.get(s.dataset) for s in (settings.contexts, settings.bench))
     row = {
         TABLE_1.name: "Last-hidden" if settings.train.layers == "last" else "SemanticSpec",
-        TABLE_2.name: "Within-domain" if maths else "",
+        TABLE_2.name: "Within-domain" if trained and trained == asked else "",
         FIGURE_4.name: f"γ = {settings.bench.gamma}",
         FIGURE_5.name: {"blank_line": "blank line", "sentence": "sentence end"}[settings.text.split],
     }[layout.name]
