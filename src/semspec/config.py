@@ -22,7 +22,12 @@ from semspec.schema import Method, Settings
 PROFILES = Path(__file__).parent / "profiles"
 PARAMS = "params.yaml"
 # sections of which a single method may have its own values; the names, where not all of a section
-VARIED: dict[str, tuple[str, ...]] = {"bench": ("gamma",), "decide": (), "baselines": (), "exact": ()}
+VARIED: dict[str, tuple[str, ...]] = {
+    "bench": ("gamma",),
+    "decide": (),
+    "exact": (),
+    "baselines": ("scoring", "mark", "first_steps", "reward", "first_tokens"),
+}
 
 
 def _yaml() -> YAML:

@@ -205,6 +205,21 @@ def test_sampled_speculation_has_the_targets_distribution(pairs) -> None:
     assert len(a) > 5 and statistic < chi2.ppf(1 - 1e-4, len(a) - 1), (statistic, len(a))
 
 
+def test_a_piece_taken_back_whole_is_written_again_the_same(pairs) -> None:
+    """Sampled, and begun with the token that ended the step before: the same random numbers write the same tokens."""
+    _, target = pairs[0]
+    target.observe([])
+    for seed in range(20):
+        session = target.session(target.encode("12+"))
+        session.generate(lambda text, upcoming: len(text) >= 2, Sampling(0.9, seed=seed), 6)
+        again = Sampling(0.9, seed=100 + seed)
+        first = session.generate(never, again, 8)
+        session.rollback(len(first.tokens))
+        assert session.generate(never, again, 8).tokens == first.tokens
+        session.rollback(len(first.tokens) + 1)  # into the step before: nothing is pending there
+        assert session.generate(never, again, 1).tokens
+
+
 def test_two_vocabularies_are_refused() -> None:
     """Token-level speculation across vocabularies is an error that says so."""
     with pytest.raises(UserError, match="one vocabulary"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_metrics_of_a_table_done_by_hand() -> None:
         "verifier_tokens": 30.0,
         "target_passes": 3.0,
         "exact_acceptance_rate": 0.5,
+        "exact_acceptance_length": 3 / 9,
         "truncated": 1 / 3,
         "n": 3,
     }
@@ -109,6 +111,13 @@ def test_the_target_is_its_own_yardstick() -> None:
     assert (got["speedup"], got["speedup_ci"]) == (1, [1, 1])
     assert (got["pass_at_1_diff"], got["pass_at_1_diff_ci"]) == (0, [0, 0])
     assert got["acceptance_rate"] is None and got["acceptance_length"] is None
+    assert got["exact_acceptance_rate"] is None and got["exact_acceptance_length"] is None
+
+
+def test_a_pass_that_reads_what_nobody_offered_has_no_acceptance_length() -> None:
+    """`speculative_thinking` lets the target read the draft's text, and asks it for no verdict."""
+    rows = [row | {"offered": 0, "accepted": 0, "accepted_tokens": 0} for row in TABLE if row["method"] == "semantic"]
+    assert summarize(rows, 200)["semantic"]["acceptance_length"] is None
 
 
 def test_speedup_is_null_without_the_target() -> None:
@@ -278,6 +287,64 @@ def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     log.clear()
     runner.run(settings(), three, PROBLEMS, tmp_path, grade=grade)
     assert len(log) == 9, "methods that are compared are measured together"
+
+
+def test_what_was_begun_anew_is_not_mixed_into_an_extended_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished run that was being measured again and was killed: more problems, and it is one measurement still."""
+    import sys
+
+    monkeypatch.setattr(sys.modules[__name__], "PROBLEMS", PROBLEMS[:2])
+    go(tmp_path, [])
+    monkeypatch.setattr("semspec.provenance.place", lambda: "another machine, cores: 1, commit ?")
+    with pytest.raises(RuntimeError):
+        go(tmp_path, [], fail_at="Two?")
+    monkeypatch.undo()
+    go(tmp_path, [])
+    assert read_json(tmp_path / "summary.json")["provenance"]["made_on"] == {provenance.place(): 6}
+
+
+@pytest.mark.parametrize("torn", ["results.jsonl", "graded.jsonl", "summary.json"])
+def test_a_summary_never_speaks_of_other_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str) -> None:
+    """The disk is full while a second run is written over a first: what is left is no finished comparison."""
+    go(tmp_path, [])
+
+    def full(real: Callable) -> Callable:
+        def write(path: Path, value: object) -> None:
+            if path.name == torn:
+                raise OSError("no space left")
+            real(path, value)
+
+        return write
+
+    for name in ("write_jsonl", "write_json"):
+        monkeypatch.setattr(runner, name, full(getattr(runner, name)))
+    with pytest.raises(OSError, match="no space"):
+        go(tmp_path, [], settings=settings(temperature=0.5))
+    monkeypatch.undo()
+    with pytest.raises(UserError):
+        runner.read(tmp_path)
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log, settings=settings(temperature=0.5))
+    assert log == []
+
+
+def test_a_row_of_somebody_else_is_not_known(tmp_path: Path) -> None:
+    go(tmp_path, [])
+    rows = read_jsonl(tmp_path / "results.jsonl")
+    del rows[0]["question"]
+    runner.write_jsonl(tmp_path / "results.jsonl", rows)
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log)
+    assert log == [("target", "One?"), ("draft", "One?")]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_every_method_comes_first_in_every_part(parts: int) -> None:
+    for k in range(1, parts + 1):
+        plan = runner.turns(12, 1, "ab", (k, parts))
+        assert {i for i, _, _ in plan} == set(range(k - 1, 12, parts))
+        first = [next(name for j, _, name in plan if j == i) for i in range(k - 1, 12, parts)]
+        assert first.count("a") == first.count("b")
 
 
 def test_two_problems_of_one_id_are_refused(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_a_variant_changes_what_it_names_and_nothing_else():
         ("semantic@gamma", "write it as METHOD@name=value"),
         ("semantic@", "write it as METHOD@name=value"),
         ("semantic@gamma=0", "parameter 'bench.gamma' is 0"),
+        ("semantic_cross_domain@cross_probes=b", "a method has no 'cross_probes' of its own"),  # they are loaded once
         ("semantic@max_tokens=9", "a method has no 'max_tokens' of its own"),  # the budget is everybody's
         ("semantic@rule=[", "not valid YAML"),
     ],
@@ -78,6 +79,20 @@ def test_a_bench_leaves_its_parameters_beside_its_results(tmp_path, monkeypatch)
     with pytest.raises(UserError, match="is a project"):
         command.bench(chosen, tmp_path, tmp_path)
     assert config.load(tmp_path) == settings()
+
+
+def test_a_bench_and_its_parts_exclude_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "DYING_S", 0.2)
+    monkeypatch.setattr(command, "ASKING_S", 0.2)
+    whole, one, two = runner.WHOLE, (1, 2), (2, 2)
+    for held, asks in ((whole, whole), (whole, one), (one, whole), (one, one)):
+        refused = pytest.raises(UserError, match="another bench")
+        with command._alone(tmp_path, held), refused, command._alone(tmp_path, asks):
+            pass
+    with command._alone(tmp_path, one), command._alone(tmp_path, two):
+        pass
+    with command._alone(tmp_path, whole):
+        pass
 
 
 def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):

@@ -24,6 +24,7 @@ from semspec.problems import dataset_id, load
 from semspec.schema import Settings
 
 ROLES = ("draft", "target")
+ASKING_S = 1.0  # a part may be asking whether the whole is at work
 DYING_S = 10.0  # a part that is done again may find the one whose worker died still about to end
 
 
@@ -148,12 +149,15 @@ class Methods(Mapping[str, decoding.Method]):
 
 @contextmanager
 def _alone(out: Path, part: runner.Part) -> Iterator[None]:
-    """Hold `out` against a second bench, or a second one of the same part."""
+    """Hold `out` against a second bench, or a second one of the same part; parts and the whole exclude each other."""
     out.mkdir(parents=True, exist_ok=True)
-    whole = part == runner.WHOLE
-    lock = FileLock(out / (".lock" if whole else f".lock.{part[0]}-{part[1]}"))
+    whole, lock = part == runner.WHOLE, out / ".lock"
+    patience = ASKING_S if whole else DYING_S
     try:
-        with lock.acquire(timeout=0 if whole else DYING_S):
+        with FileLock(lock if whole else f"{lock}.{part[0]}-{part[1]}").acquire(timeout=patience):
+            for other in sorted(out.glob(".lock.*")) if whole else [lock]:
+                with FileLock(other).acquire(timeout=patience):  # asked only: another part asks too
+                    pass
             yield
     except Timeout:
         raise UserError(f"another bench is writing into {out}; wait for it, or choose another --out") from None

@@ -125,6 +125,13 @@ METRICS: tuple[Metric, ...] = (
         _percent,
     ),
     Metric(
+        "exact_acceptance_length",
+        "Exact acceptance length (tokens)",
+        "Mean proposed tokens that exact verification kept in a pass in which the target wrote; the token that the "
+        "pass itself gives is not added.",
+        lambda x: f"{x:.1f}",
+    ),
+    Metric(
         "target_passes",
         "Target's passes",
         "Mean passes per problem in which the target wrote; without proposals one for each token that it wrote.",
@@ -162,7 +169,8 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
     """Metrics of one method that need no other method."""
     correct = list(per_problem(rows, "correct").values())
     latency = list(per_problem(rows, "latency_s").values())
-    output = _total(rows, "output_tokens")
+    output, offered, proposed = (_total(rows, f) for f in ("output_tokens", "offered", "exact_offered"))
+    kept = _total(rows, "exact_accepted")
     return {
         "pass_at_1": float(np.mean(correct)),
         "pass_at_1_ci": list(interval(correct, resamples, seed)),
@@ -170,11 +178,12 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
         "latency_s_ci": list(interval(latency, resamples, seed)),
         "tps": _share(output, _total(rows, "latency_s")),
         "target_ratio": _share(_total(rows, "target_tokens"), output),
-        "acceptance_rate": _share(_total(rows, "accepted"), _total(rows, "offered")),
-        "acceptance_length": _share(_total(rows, "accepted_tokens"), _total(rows, "verifications")),
+        "acceptance_rate": _share(_total(rows, "accepted"), offered),
+        "acceptance_length": _share(_total(rows, "accepted_tokens"), _total(rows, "verifications") if offered else 0),
         "discarded_tokens": _total(rows, "discarded_tokens") / len(rows),
         "verifier_tokens": _total(rows, "verifier_tokens") / len(rows),
-        "exact_acceptance_rate": _share(_total(rows, "exact_accepted"), _total(rows, "exact_offered")),
+        "exact_acceptance_rate": _share(kept, proposed),
+        "exact_acceptance_length": _share(kept, _total(rows, "target_passes") if proposed else 0),
         "target_passes": _total(rows, "target_passes") / len(rows),
         "score_share": _share(sum(row["phases"].get("score", 0.0) for row in rows), _total(rows, "latency_s")),
         "phases": {p: sum(row["phases"].get(p, 0.0) for row in rows) / len(rows) for p in PHASES},

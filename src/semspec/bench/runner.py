@@ -206,8 +206,9 @@ def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
         return {}
     by_problem: dict[str, Rows] = {}
     for row in rows:
-        asked = _sha256(row["id"], row["question"], row["gold"])
-        by_problem.setdefault(asked, {})[asked, row["method"], row["repeat"]] = row
+        with suppress(KeyError):  # a row that is not ours is not known
+            asked = _sha256(row["id"], row["question"], row["gold"])
+            by_problem.setdefault(asked, {})[asked, row["method"], row["repeat"]] = row
     whole = [found for found in by_problem.values() if each <= {(method, repeat) for _, method, repeat in found}]
     return {place: row for found in whole for place, row in found.items()}
 
@@ -240,12 +241,12 @@ def _warm_up(method: Method) -> None:
         method.answer(WARM_UP, seed=0, on_step=stop)
 
 
-def turns(problems: int, repeats: int, methods: Sequence[str]) -> list[tuple[int, int, str]]:
-    """(problem, repeat, method) as they run: another method comes first with each problem and repeat."""
+def turns(problems: int, repeats: int, methods: Sequence[str], part: Part = WHOLE) -> list[tuple[int, int, str]]:
+    """(problem, repeat, method) as they run: another method comes first with each problem of the part and repeat."""
     plan = []
-    for i in range(problems):
+    for turn, i in enumerate(range(part[0] - 1, problems, part[1])):
         for r in range(repeats):
-            first = (i + r) % len(methods)
+            first = (turn + r) % len(methods)
             plan += [(i, r, name) for name in [*methods[first:], *methods[:first]]]
     return plan
 
@@ -289,9 +290,8 @@ def run(
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
     if {question for question, _, _ in finished} < set(asked):  # else it is asked for again, and measured again
-        done = finished | done
-    k, n = part
-    plan = [turn for turn in turns(len(problems), settings.bench.repeats, list(methods)) if turn[0] % n == k - 1]
+        done = done | finished
+    plan = turns(len(problems), settings.bench.repeats, list(methods), part)
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
@@ -338,6 +338,7 @@ def run(
         "methods": summarize(rows, settings.bench.bootstrap, settings.seed),
         "provenance": collect(settings, **{KEY: key, PLACE: dict(made_on)}, **(provenance or {})),
     }
+    (out / "summary.json").unlink(missing_ok=True)  # so that it never speaks of other answers
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)

@@ -8,6 +8,8 @@ score, nothing exact. The words and numbers are the paper's.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 
 from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
@@ -82,12 +84,15 @@ class SpeculativeThinking:
     def _draft(self, writer: Session, out: Transcript, ahead: Step, sampling: Sampling) -> bool:
         """The draft's next step; False when it has nothing to say. What it wrote while looking ahead is not redone.
 
-        The same random numbers write the same tokens, so the look-ahead is a proposal that one pass verifies.
+        The same random numbers write the same tokens, so the look-ahead is a proposal that one pass verifies. What lies
+        behind the step is thrown away.
         """
         known = [*writer.tokens[self._start :], *ahead.tokens]
         again = (lambda answer: Proposal(known[len(answer) :])) if ahead.tokens else None
         with out.phase("draft"):
             step = writer.generate(self.setup.step_ends, sampling, out.step_limit(self.draft), again)
+        same = (a == b for a, b in zip(ahead.tokens, step.tokens, strict=False))
+        out.discard(len(ahead.tokens) - sum(takewhile(bool, same)))
         made = segment(step, self.draft, self.target)
         if not made.tokens:  # control tokens without text would never use up the budget
             return False

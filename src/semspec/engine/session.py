@@ -1,6 +1,7 @@
 """One growing text: writing, reading, taking back, and exact verification of proposals, over any engine's cache.
 
-A token is drawn before it is put into the cache, so that a step can end in front of it; it is kept for the next step.
+A token is drawn before it is put into the cache, so that a step can end in front of it; it is kept for the next step,
+and a piece that is taken back as a whole gives back the token with which it began.
 A subclass computes passes and crops its cache. Knows tokens and logits; knows nothing of who proposes what, or why a
 text is taken back.
 """
@@ -68,6 +69,7 @@ class CachedText(ABC):
         self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
         self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
         self._pending: int | None = None  # drawn already, not yet in the text
+        self._began: tuple[int, int | None] = (0, None)  # where the last piece was begun, and what was pending there
         self._read: list[torch.Tensor] | None = None  # [vocab] each: before, and after each token of, the last read
         self._prompt_length = len(prompt)
         self._feed(list(prompt), None)
@@ -140,6 +142,7 @@ class CachedText(ABC):
         step.offered = len(ahead.tokens)
         anchor = self.tokens[:start][-4:]
         scores: list[tuple[torch.Tensor, ...]] = []
+        self._began = (start, self._pending)
         upcoming = self._pending if self._pending is not None else ahead.next_token(sampling, rng)
         self._pending = None
         while len(step.tokens) < max_tokens:
@@ -253,6 +256,9 @@ class CachedText(ABC):
         if n_tokens < 0 or length < self._prompt_length:
             raise ValueError(f"can't roll back {n_tokens} tokens: the prompt itself would be lost")
         self._forget(n_tokens)
-        self._pending, self._read = None, None
+        began, upcoming = self._began
+        self._pending, self._read = upcoming if length == began else None, None
+        if length < began:
+            self._began = (length, None)
         self._marks = {k: v for k, v in self._marks.items() if k <= length}
         self._logits = self._marks.get(length)
