@@ -85,3 +85,15 @@ def test_the_readme_says_what_the_published_runs_found():
                     assert cell == row[column], (cells[0], column)
                     compared += 1
     assert compared >= 60
+
+
+@pytest.mark.parametrize("folder", sorted((REPO / "results").glob("published/*")), ids=lambda folder: folder.name)
+def test_a_published_run_can_be_made_again(folder):
+    """Its params.yaml asks for the methods and problems that its results have."""
+    from semspec import config
+    from semspec.files import read_json
+
+    chosen, summary = config.load(folder).bench, read_json(folder / "summary.json")
+    assert {*chosen.methods, *chosen.variants} == set(summary["methods"])
+    assert chosen.dataset == summary["provenance"]["dataset"]
+    assert {m["n"] for m in summary["methods"].values()} == {chosen.limit}
