@@ -24,7 +24,7 @@ from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Segment
 from semspec.errors import UserError
 from semspec.planning.cost import Cost, Curve, measured_once
-from semspec.tuning import command, search, space
+from semspec.tuning import command, search, space, trees
 from semspec.tuning.fits import Fits
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
@@ -171,6 +171,17 @@ def settings(*overrides: str) -> schema.Settings:
     for text in overrides:
         config.put(data, *config.parse_override(text))
     return config.validate(data)
+
+
+def test_what_is_recorded_belongs_to_the_engines_that_gave_it(tmp_path):
+    """Another engine, number format or number of threads of either model has a tree, and prices, of its own."""
+    for role in ("draft", "target"):
+        (tmp_path / f"data/models/{role}.json").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"data/models/{role}.json").write_text('{"name": "m"}')
+    changes = ["seed=0", "engine.kind=llamacpp", "engine.draft.kind=llamacpp", "engine.target.weights=bf16"]
+    changes += ["engine.weights=fp32", "engine.draft.threads=1", "engine.target.device=cuda"]
+    assert len({trees._name(settings(change), tmp_path) for change in changes}) == len(changes)
+    assert trees._name(settings("engine.batch_rows=7"), tmp_path) == trees._name(settings(), tmp_path)
 
 
 def test_every_draw_is_a_valid_change():

@@ -113,7 +113,7 @@ def measure(engine: Engine, prompts: Sequence[Sequence[int]], tick: Callable[[],
 
 
 def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:
-    """The cost on this machine of what `described` (models, number format, threads) says: measured, or read again."""
+    """The cost on this machine of what `described` (the models and how they are run) says: measured, or read again."""
     found = {**described, "machine": provenance.machine(), "widths": WIDTHS}
     name = files.digest(json.dumps(found, sort_keys=True))
     path = root / "data/tune" / f"cost-{name}.json"

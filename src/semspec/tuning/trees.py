@@ -142,10 +142,14 @@ def _at(settings: Settings, dotted: str) -> Any:
 
 
 def described(settings: Settings, root: Path) -> dict[str, Any]:
-    """The pair and how it is run."""
-    weights, device = engine.resolve(settings.engine.weights, settings.engine.device)
-    models = {role: files.read_json(root / f"data/models/{role}.json") for role in ROLES}
-    return {"models": models, "weights": weights, "device": device}
+    """The pair, and how each of the two is run."""
+    found: dict[str, Any] = {}
+    for role in ROLES:
+        way = settings.engine.of(role)
+        run = way.model_dump(exclude={"draft", "target", "batch_rows"})
+        run |= {"weights": engine.number_format(way), "device": engine.resolve(way.weights, way.device)[1]}
+        found[role] = {"model": files.read_json(root / f"data/models/{role}.json"), "engine": run}
+    return found
 
 
 def loader(settings: Settings) -> Callable[[], dict[str, Engine] | None]:
@@ -229,4 +233,4 @@ def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) ->
         judged = sum(a.offered for a in answers)
         return Cost(prices["draft"], prices["target"], sum(a.phases["score"] for a in answers) / max(1, judged))
 
-    return measured_once(root, described(settings, root) | {"threads": settings.engine.threads}, time_it)
+    return measured_once(root, described(settings, root), time_it)
