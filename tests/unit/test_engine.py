@@ -203,6 +203,22 @@ def test_one_line_says_how_to_get_the_faster_engine(monkeypatch):
     assert engine.faster() == ""
 
 
+def test_each_model_has_its_own_threads(tmp_path):
+    """The number is PyTorch's for the whole process, and the model that was loaded last must not set it for both."""
+    from project import save_tiny
+
+    from semspec.engine.transformers import load
+
+    before = torch.get_num_threads()
+    try:
+        one, two = (load(save_tiny(tmp_path / str(n)), "tiny", "fp32", "cpu", threads=n) for n in (1, 2))
+        for engine, n in ((one, 1), (two, 2), (one, 1)):
+            engine.session([1, 2])
+            assert torch.get_num_threads() == n
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_spoiled_model_says_what_to_do(tmp_path):
     """A file cut short, as a full disk or a kill leaves it: one line, and how to mend each kind of model."""
     from project import save_tiny

@@ -50,8 +50,9 @@ class TransformersEngine(LocalEngine):
 
     max_rows = 4096  # the caller bounds them by what memory holds
 
-    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
-        self.model = model.eval()
+    def __init__(self, model: Any, tokenizer: Any, name: str, threads: int = 0) -> None:
+        """threads: of its passes; 0 = what PyTorch has then."""
+        self.model, self.threads = model.eval(), threads
         self.config = model.config.get_text_config()
         new_cache(self.config)  # refuse an architecture that cannot roll back now, not in the middle of a run
         device, n_layers = next(iter(model.parameters())).device, self.config.num_hidden_layers
@@ -79,6 +80,8 @@ class TransformersEngine(LocalEngine):
     @torch.inference_mode()
     def forward(self, ids: torch.Tensor, cache: Any, pool: Pool | None = None, **kwargs: Any) -> torch.Tensor:
         """One pass over `ids` `[rows, tokens]`; logits `[rows, kept, vocab]`."""
+        if self.threads and torch.get_num_threads() != self.threads:  # another model has set its own
+            torch.set_num_threads(self.threads)
         with self._pooling(pool):
             return self.model(input_ids=ids, cache=cache, use_cache=True, **kwargs).logits
 
@@ -136,7 +139,8 @@ def load(
     import transformers
     from safetensors import SafetensorError
 
-    torch.set_num_threads(threads or cores())
+    threads = threads or cores()
+    torch.set_num_threads(threads)
     _give_back()
     weights, device = resolve(weights, device)
     on_cpu = device.split(":")[0] == "cpu"
@@ -155,4 +159,4 @@ def load(
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise UserError(f"model '{name}' can't be loaded ({first}); {mending(name)}") from None
-    return TransformersEngine(model, tokenizer, name)
+    return TransformersEngine(model, tokenizer, name, threads)
