@@ -31,6 +31,7 @@ def tiny_engine(
     merges: bool = False,
     layers: int = 3,
     device: str = "cpu",
+    attention: str = "sdpa",
 ) -> TransformersEngine:
     """A random model of `layers` layers and 64 hidden units."""
     torch.manual_seed(seed)
@@ -45,6 +46,7 @@ def tiny_engine(
         max_position_embeddings=512,
         eos_token_id=tokenizer.eos_token_id,
         initializer_range=0.1 if weights == "int8" else 0.3,
+        attn_implementation=attention,
     )
     model = Qwen2ForCausalLM(Qwen2Config(**size)) if kind == "qwen2" else LlamaForCausalLM(LlamaConfig(**size))
     model.generation_config.eos_token_id = tokenizer.eos_token_id

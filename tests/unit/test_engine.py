@@ -25,6 +25,14 @@ class TestLlama(EngineConformance):
         return tiny_engine("llama", seed=3, merges=True)
 
 
+class TestEagerAttention(EngineConformance):
+    """Attention written out, as models have it that PyTorch's own does not fit."""
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("qwen2", seed=6, attention="eager")
+
+
 class TestBf16(EngineConformance):
     exact = False
     min_cosine = 0.9995  # 64 random units; the real models are held to 0.9998 in tests/e2e

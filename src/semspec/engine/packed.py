@@ -83,5 +83,8 @@ def read_apart(
     # a token sees the prompt, and what stands before it in its own text
     own = (owner[:, None] == owner[None]) & (within[:, None] >= within[None])
     seen = torch.cat([own.new_ones(len(owner), start), own], dim=1)
+    dtype = shared.layers[0].keys.dtype
+    # numbers, since a model with eager attention adds what it is given
+    mask = torch.zeros(seen.shape, dtype=dtype, device=engine.device).masked_fill_(~seen, torch.finfo(dtype).min)
     positions = (start + within)[None]
-    return logits, engine.forward(ids, cache, pool, attention_mask=seen[None, None], position_ids=positions)[0]
+    return logits, engine.forward(ids, cache, pool, attention_mask=mask[None, None], position_ids=positions)[0]
