@@ -74,7 +74,9 @@ class Engine(Strict):
         "transformers",
         description="llamacpp = the GGUF file as it is, on the CPU; sglang = a server that runs the model.",
     )
-    weights: Weights = Field("auto", description="auto = int8 on a CPU, bf16 on a GPU. Of `transformers` only.")
+    weights: Weights = Field(
+        "auto", description="auto = int8 on an x86 CPU, fp32 on others, bf16 on a GPU. Of `transformers` only."
+    )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:0 ... Of `transformers` only.")
     threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 = every core.")
     batch_rows: int = Field(48, ge=1, le=4096, description="Rows of one packed sampling batch.")

@@ -44,7 +44,7 @@ class TestBf16(EngineConformance):
 
 class TestInt8(EngineConformance):
     exact = False
-    min_cosine = 0.97  # activations are quantised with one scale for all rows of a pass
+    min_cosine = 0.97  # 8 bits for each weight and each activation, and only 64 of them to average over
 
     @pytest.fixture(scope="class")
     def engine(self):
@@ -225,6 +225,21 @@ def test_each_model_has_its_own_threads(tmp_path):
             assert torch.get_num_threads() == n
     finally:
         torch.set_num_threads(before)
+
+
+def test_without_the_kernels_of_int8_a_cpu_has_fp32(tmp_path, monkeypatch):
+    """They are for x86 alone; who asks for int8 elsewhere is told before anything is loaded."""
+    from semspec.engine import resolve
+    from semspec.engine.transformers import load
+
+    monkeypatch.setattr("semspec.engine.has_int8", lambda: True)
+    assert resolve("auto", "cpu") == ("int8", "cpu")
+    monkeypatch.setattr("semspec.engine.has_int8", lambda: False)
+    monkeypatch.setattr("semspec.engine.transformers.has_int8", lambda: False)
+    assert resolve("auto", "cpu") == ("fp32", "cpu")
+    assert resolve("auto", "cuda:0") == ("bf16", "cuda:0")
+    with pytest.raises(UserError, match=r"int8 needs PyTorch's FBGEMM.*set it to auto or bf16"):
+        load(tmp_path, "tiny", "int8", "cpu")
 
 
 def test_a_spoiled_model_says_what_to_do(tmp_path):

@@ -18,14 +18,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def has_int8() -> bool:
+    """Whether PyTorch has the kernels of int8 layers here: FBGEMM's, which are for x86 alone."""
+    import torch
+
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
 def resolve(weights: str, device: str) -> tuple[str, str]:
-    """Number format and device, with `auto` settled for this machine: int8 on a CPU, bf16 on a GPU."""
+    """Number format and device, with `auto` settled for this machine: int8 (or fp32) on a CPU, bf16 on a GPU."""
     if device == "auto":
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if weights == "auto":
-        weights = "int8" if device.split(":")[0] == "cpu" else "bf16"
+        weights = "bf16" if device.split(":")[0] != "cpu" else "int8" if has_int8() else "fp32"
     return weights, device
 
 

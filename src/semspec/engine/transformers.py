@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import cores, half, packed, resolve
+from semspec.engine import cores, half, has_int8, packed, resolve
 from semspec.engine.cache import new_cache
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
@@ -146,6 +146,8 @@ def load(
     on_cpu = device.split(":")[0] == "cpu"
     if weights == "int8" and not on_cpu:
         raise UserError("engine.weights: int8 runs on a CPU only; set it to auto or bf16")
+    if weights == "int8" and not has_int8():
+        raise UserError("engine.weights: int8 needs PyTorch's FBGEMM, which is for x86 CPUs; set it to auto or bf16")
     if not on_cpu and not torch.cuda.is_available():
         raise UserError(f"engine.device is '{device}' but PyTorch sees no GPU; set it to auto or cpu")
     transformers.utils.logging.disable_progress_bar()
