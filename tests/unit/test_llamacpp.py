@@ -86,6 +86,25 @@ def test_the_cache_grows_and_nothing_in_it_is_lost(tmp_path):
 
 
 @needs_llama
+def test_a_cache_that_cannot_grow_stays_as_it_is(tmp_path, monkeypatch):
+    """No memory for a larger one: a line, and the texts that there is room for go on."""
+    from semspec.engine.llama import Llama
+    from semspec.engine.llamacpp import LlamaCppEngine
+
+    _, twin = tiny_pair(tmp_path, seed=9)
+    engine = LlamaCppEngine(Llama(tmp_path / "tiny.gguf", "tiny", 1, 256, fp32_attention=True), twin.tokenizer, "t", [])
+    suite = Twins()
+    suite.twin = twin
+    session = engine.session([1, 2, 3])
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.llama._lib, "llama_init_from_model", lambda *_: None)
+        with pytest.raises(UserError, match="can't open a cache of 512 tokens"):
+            engine.session([5] * 300)
+    suite.assert_matches(engine, [1, 2, 3], session.read([Segment("Still here?")])[0])
+    assert engine.session([5] * 300).generate(never, GREEDY, 4).tokens  # now there is room
+
+
+@needs_llama
 def test_finished_texts_leave_the_cache(twins):
     """More texts than the cache has sequences, one after the other, find room."""
     engine, _ = twins

@@ -78,7 +78,7 @@ class Llama:
         self, path: Path, name: str, threads: int, cells: int = FIRST_CELLS, fp32_attention: bool = False
     ) -> None:
         self._lib, ggml = _libraries()
-        self._threads, self._cells, self._fp32 = threads, cells, fp32_attention
+        self._threads, self._fp32 = threads, fp32_attention
         settings = self._lib.llama_model_default_params()
         settings.n_gpu_layers = 0
         # built by GCC 12, AMX's kernels crash in any pass of two tokens (the tile configuration's stores are optimised
@@ -99,7 +99,7 @@ class Llama:
         self.n_vocab: int = self._lib.llama_vocab_n_tokens(self._vocab)
         self._watch = _Watch(ggml, self.hidden_size)
         self._callback = self._lib.ggml_backend_sched_eval_callback(self._watch.on_tensor)
-        self._open()
+        self._use(cells, self._open(cells))
         self._free = list(range(SEQUENCES))
         self._released: list[int] = []  # maybe in the middle of a pass, so they are cleared before the next one
         self._new_batch()
@@ -188,32 +188,40 @@ class Llama:
         self._batch.logits = self._arrays["logits"].ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._batch.seq_id = ctypes.cast(self._seq_pointers, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32)))
 
-    def _open(self) -> None:
+    def _open(self, cells: int) -> Any:
+        """A context with room for so many tokens; `UserError` when there is no memory for it."""
         settings = self._lib.llama_context_default_params()
-        settings.n_ctx, settings.n_batch, settings.n_ubatch = self._cells, PASS_TOKENS, PASS_TOKENS
+        settings.n_ctx, settings.n_batch, settings.n_ubatch = cells, PASS_TOKENS, PASS_TOKENS
         settings.n_seq_max, settings.kv_unified = SEQUENCES, True  # one pool of cells, which sequences share
         settings.n_threads = settings.n_threads_batch = self._threads
         settings.cb_eval = self._callback
         if self._fp32:  # else keys, values and the products with them are fp16
             settings.type_k = settings.type_v = self._lib.GGML_TYPE_F32
             settings.flash_attn_type = self._lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        self._context = self._lib.llama_init_from_model(self._model, settings)
-        if not self._context:
-            raise UserError(f"llama.cpp can't open a cache of {self._cells} tokens: {_reason()}")
-        self._close = weakref.finalize(self, self._lib.llama_free, self._context)
-        self._memory = self._lib.llama_get_memory(self._context)
+        context = self._lib.llama_init_from_model(self._model, settings)
+        if not context:
+            raise UserError(
+                f"llama.cpp can't open a cache of {cells} tokens ({_reason()}); free some memory, or ask for less"
+            )
+        return context
+
+    def _use(self, cells: int, context: Any) -> None:
+        self._cells, self._context = cells, context
+        self._close = weakref.finalize(self, self._lib.llama_free, context)
+        self._memory = self._lib.llama_get_memory(context)
 
     def _grow(self) -> None:
-        """Twice the cells; every sequence goes along."""
+        """Twice the cells; every sequence goes along. Where that fails, the cache stays as it is."""
         size = self._lib.llama_state_get_size(self._context)
         state = (ctypes.c_uint8 * size)()
         if self._lib.llama_state_get_data(self._context, state, size) != size:
             raise RuntimeError(f"llama.cpp could not copy its cache: {_reason()}")
-        self._close()
-        self._cells *= 2
-        self._open()
-        if self._lib.llama_state_set_data(self._context, state, size) != size:
+        larger = self._open(2 * self._cells)
+        if self._lib.llama_state_set_data(larger, state, size) != size:
+            self._lib.llama_free(larger)
             raise RuntimeError(f"llama.cpp could not restore its cache: {_reason()}")
+        self._close()
+        self._use(2 * self._cells, larger)
 
     def _check(self, name: str) -> None:
         """Run two tokens, and see that every layer's output has a name and a row for each."""
