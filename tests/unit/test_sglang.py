@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 
 import numpy as np
@@ -103,6 +105,36 @@ def test_a_step_is_streamed_ended_where_it_ends_and_read_when_it_is_looked_at(sg
     assert [b["logprob_start_len"] for b in fake.asked[2:]] == [[before - 1]]
     assert first.tokens + second.tokens == whole and len(fake.aborted) == 1
     assert (second.stop, second.passes) == ("length", len(second.tokens))
+
+
+def test_an_end_that_is_drawn_already_ends_the_step(sglang):
+    """Nothing is asked of the server behind it."""
+    engine, fake = sglang
+    fake.asked.clear()
+    made = engine.write([1, 2], engine.eos_id, never, GREEDY, 5, 0)
+    assert made == ([engine.eos_id], "", "eos", None) and not fake.asked
+
+
+def test_a_server_that_answers_in_another_way_is_named_in_one_line(folder):
+    """A web page where an address was mistyped."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>\nhello</html>")
+
+        def log_message(self, *args):
+            pass
+
+    web = HTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(UserError, match=r"not as SGLang does \(<html> hello</html>\); correct engine.ROLE.url"):
+            load_sglang(folder, "tiny", f"http://127.0.0.1:{web.server_port}")
+    finally:
+        web.shutdown()
+        web.server_close()
 
 
 def test_sampling_says_what_it_may(sglang):

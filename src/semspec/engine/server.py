@@ -184,6 +184,10 @@ class Server:
             found = response.json()
         except ValueError:
             found = response.text.strip()[:200]
+            if not response.is_error:
+                raise UserError(
+                    f"{self.url} answers, but not as SGLang does ({' '.join(found.split())}); correct engine.ROLE.url"
+                ) from None
         if response.is_error:
             raise self._refused(found)
         return found

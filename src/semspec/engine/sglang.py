@@ -138,6 +138,8 @@ class SglangEngine(TextEngine):
         seed: int,
     ) -> Written:
         """One step behind `text`; `pending`: its first token, where that is drawn already."""
+        if pending is not None and pending in self.eos_ids:
+            return Written([pending], "", "eos")
         anchor, tokens, said = list(text[-4:]), [] if pending is None else [pending], ""
         if tokens:
             said = self.text_after(anchor, tokens)
