@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny import tiny_engine
 
-from semspec import cli, files
+from semspec import cli, config, files
 from semspec.planning import command, placements
 from semspec.planning.cost import WIDTHS, Cost, Curve, measure
 from semspec.planning.gain import Pair
 
+REPO = Path(__file__).resolve().parents[2]
 LINE = Curve((1, 2, 10), (2.0, 2.2, 3.0))  # ten times as cheap to read as to write
 DRAFT = Curve((1, 2, 10), (1.0, 1.1, 1.5))
 PAIR = Pair(DRAFT, LINE, base=2.0)
@@ -137,6 +139,18 @@ def test_plan_writes_tables_and_a_picture(planned, capsys):
     assert [m["model"] for m in found["models"]][1:] == ["org/aa", "org/bbb"] and len(found["placements"]) == 2
     made = {p.name for p in (planned / "results/plan").iterdir()}
     assert {"plan.json", "plan.png", "costs.md", "bounds.csv", "choices.md"} <= made
+
+
+def test_a_model_that_a_server_runs_is_timed_there_alone(monkeypatch):
+    """Its weights are not fetched for the engines of this machine."""
+    monkeypatch.setattr(placements, "can_run", lambda name, way: True)
+    data = config.load(REPO).model_dump()
+    data["engine"]["target"] |= {"kind": "sglang"}
+    found = placements.candidates(config.validate(data), ["org/draft"])
+    assert [(role, way.kind) for role, _, way in found] == [
+        ("target", "sglang"), ("draft", "transformers"), ("draft", "llamacpp"),
+    ]  # fmt: skip
+    assert placements.titled(found[0][2]) == "sglang"
 
 
 def test_a_model_that_is_none_is_refused_before_anything_is_timed(planned, capsys):

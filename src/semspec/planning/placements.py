@@ -62,8 +62,8 @@ def can_run(name: str, settings: EngineSettings) -> bool:
 
 
 def titled(settings: EngineSettings) -> str:
-    """`transformers int8`, `llamacpp gguf`."""
-    return f"{settings.kind} {engine.number_format(settings)}"
+    """`transformers int8`, `llamacpp gguf`, `sglang`."""
+    return " ".join(dict.fromkeys((settings.kind, engine.number_format(settings))))
 
 
 def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str, EngineSettings]]:
@@ -71,10 +71,12 @@ def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str
     found = []
     for role, name in [("target", settings.models.target), *(("draft", d) for d in drafts)]:
         check_name(name)
-        ways = [settings.engine.of(role).model_copy(update={"kind": kind}) for kind in KINDS]
-        able = [w for w in ways if can_run(name, w)]
+        way = settings.engine.of(role)
+        # what a server runs is not to be fetched for this machine
+        kinds = (way.kind,) if way.kind == "sglang" else KINDS
+        able = [w for w in (way.model_copy(update={"kind": kind}) for kind in kinds) if can_run(name, w)]
         if not able:
-            engine.check(name, settings.engine.of(role))
+            engine.check(name, way)
         found += [(role, name, w) for w in able]
     return found
 
