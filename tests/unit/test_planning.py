@@ -12,7 +12,7 @@ import pytest
 from tiny import tiny_engine
 
 from semspec import cli, config, files
-from semspec.planning import command, placements
+from semspec.planning import command, cost, placements
 from semspec.planning.cost import WIDTHS, Cost, Curve, measure
 from semspec.planning.gain import Pair
 
@@ -22,8 +22,8 @@ DRAFT = Curve((1, 2, 10), (1.0, 1.1, 1.5))
 PAIR = Pair(DRAFT, LINE, base=2.0)
 
 
-def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v"):
-    return placements.Timed(role, model, engine, curve, 100, vocab)
+def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v", plain=None):
+    return placements.Timed(role, model, engine, curve, plain or curve, 100, vocab)
 
 
 def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
@@ -36,9 +36,25 @@ def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
 def test_measured_curves_rise_and_leave_no_session_changed():
     model = tiny_engine()
     ticks = []
-    curve = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
+    (curve,) = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
     assert curve.widths == (1, *WIDTHS) and len(ticks) == 3
     assert all(s > 0 for s in curve.seconds) and list(curve.seconds) == sorted(curve.seconds)
+
+
+def test_each_choice_of_layers_has_a_curve():
+    """A model whose passes take a second for each layer that is pooled, on a clock of its own."""
+    now, model = [0.0], tiny_engine()
+    forward = model.forward
+
+    def slow(*args, **kwargs):
+        now[0] += 1 + len(model.slots)
+        return forward(*args, **kwargs)
+
+    model.forward = slow
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "perf_counter", lambda: now[0])
+        pooled, plain = measure(model, [[1, 2, 3]], observed=[None, []])
+    assert set(pooled.seconds) == {4.0} and set(plain.seconds) == {1.0}
 
 
 def test_the_bound_is_base_over_writing_and_reading():
@@ -53,7 +69,7 @@ def test_the_bound_is_base_over_writing_and_reading():
 def test_the_closed_form_is_the_mean_of_the_loop(gamma, kept):
     """Rounds of `semantic` played with drawn verdicts, their passes counted."""
     rng, length = np.random.default_rng(0), 6
-    cost, steps, passes = Cost(DRAFT, LINE), 0, {"draft": Counter(), "target": Counter()}
+    price, steps, passes = Cost(DRAFT, LINE), 0, {"draft": Counter(), "target": Counter()}
     for _ in range(8000):
         verdicts = rng.random(gamma) < kept
         good = gamma if verdicts.all() else int(np.argmin(verdicts))
@@ -63,7 +79,7 @@ def test_the_closed_form_is_the_mean_of_the_loop(gamma, kept):
             passes["target"][1] += length
             passes["draft"][length] += 1
         steps += good + (good < gamma)
-    assert PAIR.semantic(kept, length, gamma) == pytest.approx(steps * length * 2.0 / cost.seconds(passes), rel=0.02)
+    assert PAIR.semantic(kept, length, gamma) == pytest.approx(steps * length * 2.0 / price.seconds(passes), rel=0.02)
 
 
 def test_exact_speculation_by_simulation():
@@ -100,6 +116,14 @@ def test_every_placement_is_compared_with_the_fastest_target_alone():
     assert not placed[0].shares_vocabulary
 
 
+def test_the_target_alone_and_exact_speculation_pool_nothing():
+    """What no probe looks at is not made to wait for states: neither what a gain is measured by, nor token drafts."""
+    plain = Curve((1, 10), (0.5, 0.6))
+    (placed,) = placements.placements([timed(plain=plain), timed("draft", curve=DRAFT, model="d", plain=plain)])
+    assert placed.pair == Pair(DRAFT, LINE, base=0.5)
+    assert placed.plain == Pair(plain, plain, base=0.5)
+
+
 def bench_rows():
     common = {"phases": {"score": 0.5}, "offered": 4, "accepted": 1, "accepted_tokens": 10, "discarded_tokens": 30}
     exact = {"exact_offered": 0, "exact_accepted": 0}
@@ -110,9 +134,12 @@ def bench_rows():
 
 
 def test_a_bench_is_predicted_from_its_passes():
-    found = command.predicted(bench_rows(), Cost(DRAFT, LINE))
-    assert found["target"] == pytest.approx({"predicted_s": 9.0, "measured_s": 10.0, "ratio": 0.9})
+    half = Curve(LINE.widths, tuple(s / 2 for s in LINE.seconds))
+    rows = [*bench_rows(), bench_rows()[1] | {"method": "semantic_random@a=1"}]
+    found = command.predicted(rows, Cost(DRAFT, LINE), Cost(half, half))
+    assert found["target"] == pytest.approx({"predicted_s": 4.5, "measured_s": 10.0, "ratio": 0.45})
     assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
+    assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state
 
 
 def test_what_a_bench_has_seen():

@@ -21,7 +21,7 @@ from semspec import engine, files
 from semspec.bench.runner import recorded
 from semspec.errors import UserError
 from semspec.planning import pictures
-from semspec.planning.cost import QUESTIONS, ROLES, Cost
+from semspec.planning.cost import QUESTIONS, ROLES, Cost, Curve
 from semspec.planning.gain import LENGTHS
 from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
 from semspec.problems import load
@@ -54,7 +54,16 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
         "verdict": said,
         "step_tokens": length,
         "acceptance": kept,
-        "models": [{"role": t.role, "model": t.model, "engine": t.engine, "seconds": t.curve.to_json()} for t in timed],
+        "models": [
+            {
+                "role": t.role,
+                "model": t.model,
+                "engine": t.engine,
+                "seconds": t.curve.to_json(),
+                "plain": t.plain.to_json(),
+            }
+            for t in timed
+        ],
         "placements": [_figures(p, length, kept) for p in placed],
         "provenance": collect(settings),
     }
@@ -123,9 +132,13 @@ def costs(timed: Sequence[Timed]) -> Table:
     rows = []
     for t in timed:
         read = [1e3 * t.curve.at(n) / n for n in (8, 32, 128)]
-        rows.append([t.role, t.model, t.engine, f"{1e3 * t.curve.write:.1f}", *(f"{ms:.1f}" for ms in read)])
-    columns = ["Role", "Model", "Engine", "Write", "Read 8", "Read 32", "Read 128"]
-    notes = [("Write, Read n", "Milliseconds a token: written one by one, or read n in one pass. Medians of this run.")]
+        ms = [1e3 * t.plain.write, 1e3 * t.curve.write, *read]
+        rows.append([t.role, t.model, t.engine, *(f"{x:.1f}" for x in ms)])
+    columns = ["Role", "Model", "Engine", "Write alone", "Write", "Read 8", "Read 32", "Read 128"]
+    notes = [
+        ("Write, Read n", "Milliseconds a token: written one by one, or read n in one pass. Medians of this run."),
+        ("Write alone", "While no states are pooled for probes, as the target by itself writes."),
+    ]
     return Table("costs", "What a token costs on this machine", columns, rows, notes)
 
 
@@ -154,7 +167,7 @@ def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Ta
     rows = []
     for p in placed:
         gamma, length, gain = _best(p, kept)
-        guessed = p.pair.best_guesses(exact) if exact is not None and p.shares_vocabulary else None
+        guessed = p.plain.best_guesses(exact) if exact is not None and p.shares_vocabulary else None
         rows.append([
             p.draft.label, p.target.engine, str(gamma), str(length), f"{gain:.2f}x",
             f"{guessed[1]:.2f}x ({guessed[0]} tokens)" if guessed else DASH,
@@ -186,7 +199,7 @@ def _figures(p: Placement, length: float, kept: float | None) -> dict[str, Any]:
 
 def verdict(timed: Sequence[Timed], placed: Sequence[Placement], length: float, kept: float | None) -> str:
     """One plain sentence or two."""
-    alone = min((t for t in timed if t.role == "target"), key=lambda t: t.curve.write)
+    alone = min((t for t in timed if t.role == "target"), key=lambda t: t.plain.write)
     best = max(placed, key=lambda p: p.pair.bound(length))
     bound, where = best.pair.bound(length), f"{best.draft.label}, the target on {best.target.engine}"
     if bound < WORTH:
@@ -218,12 +231,11 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         timed = [
             time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
         ]
-    curves = {t.role: t.curve for t in timed}
-    cost = Cost(curves.get("draft", curves["target"]), curves["target"])
-    found = predicted(rows, cost)
+    found = predicted(rows, _cost({t.role: t.curve for t in timed}), _cost({t.role: t.plain for t in timed}))
     table = checked(found, timed)
     table.save(results)
-    files.write_json(results / "prediction.json", {"methods": found, "models": [t.curve.to_json() for t in timed]})
+    curves = [{"role": t.role, "seconds": t.curve.to_json(), "plain": t.plain.to_json()} for t in timed]
+    files.write_json(results / "prediction.json", {"methods": found, "models": curves})
     if as_json:
         print(json.dumps(found, sort_keys=True))
     else:
@@ -231,12 +243,23 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     return 0
 
 
-def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
-    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}."""
+def _cost(curves: Mapping[str, Curve]) -> Cost:
+    """Of the models of a bench; where its methods asked one alone, no pass of the other is counted."""
+    some = next(iter(curves.values()))
+    return Cost(curves.get("draft", some), curves.get("target", some))
+
+
+def predicted(rows: Iterable[Mapping[str, Any]], pooling: Cost, plain: Cost) -> dict[str, dict[str, float]]:
+    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}.
+
+    pooling: of the methods that ask probes; plain: of those that look at no states.
+    """
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
-        scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
+        probed = row["method"].startswith("semantic")
+        cost = pooling if probed and not row["method"].startswith("semantic_random") else plain
+        scoring = row["phases"].get("score", 0.0) if probed else 0.0  # no model's pass
         by_method.setdefault(row["method"], []).append((cost.seconds(passes) + scoring, row["latency_s"]))
     out = {}
     for name, seconds in by_method.items():

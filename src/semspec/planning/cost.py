@@ -84,32 +84,44 @@ class Cost:
         return cls(Curve.from_json(data["draft"]), Curve.from_json(data["target"]), data["judge"])
 
 
-def _timed(call: Callable[[], Any]) -> float:
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     started = perf_counter()
-    call()
-    return perf_counter() - started
+    found = call()
+    return perf_counter() - started, found
 
 
-def measure(engine: Engine, prompts: Sequence[Sequence[int]], tick: Callable[[], None] = lambda: None) -> Curve:
-    """The curve of one model on this machine: medians over `prompts`, the first of them a warm-up."""
+def measure(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    tick: Callable[[], None] = lambda: None,
+    observed: Sequence[Sequence[int] | None] = (None,),
+) -> list[Curve]:
+    """The curves of one model on this machine, medians over `prompts`, the first of them a warm-up.
+
+    observed: the layers whose states it pools meanwhile (`None` = all), a curve for each choice; they take turns.
+    """
     from semspec.engine.base import Sampling, Segment, never
 
-    found: dict[int, list[float]] = {w: [] for w in (1, *WIDTHS)}
+    found: list[dict[int, list[float]]] = [{w: [] for w in (1, *WIDTHS)} for _ in observed]
     for i, prompt in enumerate([prompts[0], *prompts]):
         session = engine.session(prompt)
-        step = session.generate(never, Sampling(), WRITTEN)
-        session.rollback(len(step.tokens))
-        seconds = _timed(partial(session.generate, never, Sampling(), WRITTEN)) / len(step.tokens)
-        found[1] += [seconds] * (i > 0)
-        words = list(step.tokens[: -1 if step.eos else None]) or list(prompt)[-1:]
+        words: list[int] = []
+        for layers, times in zip(observed, found, strict=True):
+            engine.observe(layers)
+            seconds, step = _timed(partial(session.generate, never, Sampling(), WRITTEN))
+            times[1] += [seconds / len(step.tokens)] * (i > 0)
+            session.rollback(len(step.tokens))
+            words = list(step.tokens[: -1 if step.eos else None]) or list(prompt)[-1:]
         for n in WIDTHS:
-            seconds = _timed(partial(session.read, [Segment("", False, (words * n)[:n])]))
-            found[n] += [seconds] * (i > 0)
-            session.rollback(n)
+            for layers, times in zip(observed, found, strict=True):
+                engine.observe(layers)
+                seconds, _ = _timed(partial(session.read, [Segment("", False, (words * n)[:n])]))
+                times[n] += [seconds] * (i > 0)
+                session.rollback(n)
         tick()
     # a wider pass never costs less, but for noise
-    rising = np.maximum.accumulate([float(np.median(s)) for s in found.values()])
-    return Curve(tuple(found), tuple(rising.tolist()))
+    rising = [np.maximum.accumulate([float(np.median(s)) for s in times.values()]) for times in found]
+    return [Curve((1, *WIDTHS), tuple(seconds.tolist())) for seconds in rising]
 
 
 def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:

@@ -25,12 +25,16 @@ KINDS = ("transformers", "llamacpp")
 
 @dataclass(frozen=True)
 class Timed:
-    """One model on one engine. tokens: how many it makes of the sample text."""
+    """One model on one engine. tokens: how many it makes of the sample text.
+
+    curve: while all layers' states are pooled, for probes; plain: of passes that pool nothing.
+    """
 
     role: str
     model: str
     engine: str
     curve: Curve
+    plain: Curve
     tokens: int
     vocab_id: str
 
@@ -50,6 +54,11 @@ class Placement:
     @property
     def shares_vocabulary(self) -> bool:
         return self.draft.vocab_id == self.target.vocab_id
+
+    @property
+    def plain(self) -> Pair:
+        """The two where no probe looks on, as in exact speculation."""
+        return Pair(self.draft.plain, self.target.plain, self.pair.base, self.pair.rate)
 
 
 def can_run(name: str, settings: EngineSettings) -> bool:
@@ -97,12 +106,11 @@ def time_one(
 ) -> Timed:
     """Load a model, time it on prompts of `problems`, let it go."""
     model: Engine = engine.load(name, way, settings.models.trust_remote_code)
-    model.observe(None)
     what = f"{name} on {titled(way)}"
     prompts = [model.chat(p.question, settings.text.system) for p in problems]
-    curve = measure(model, prompts, lambda: tick(what))
+    curve, plain = measure(model, prompts, lambda: tick(what), [None, []])
     tokens = len(model.encode("\n\n".join(p.question for p in problems)))
-    timed = Timed(role, name, titled(way), curve, tokens, model.vocab_id)
+    timed = Timed(role, name, titled(way), curve, plain, tokens, model.vocab_id)
     del model
     gc.collect()
     return timed
@@ -111,7 +119,7 @@ def time_one(
 def placements(timed: Sequence[Timed]) -> list[Placement]:
     """Every draft with every target. What all are compared with is the target on its fastest engine, alone."""
     targets = [t for t in timed if t.role == "target"]
-    base = min(t.curve.write for t in targets)
+    base = min(t.plain.write for t in targets)
     return [
         Placement(d, t, Pair(d.curve, t.curve, base, d.tokens / t.tokens))
         for d, t in product([t for t in timed if t.role == "draft"], targets)

@@ -225,8 +225,9 @@ def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) ->
         few = tree.problems[:6]
         prices: dict[str, Curve] = {}
         for role, model in models.items():
-            model.observe(list(probes[role].layers) if role in probes else None)
-            prices[role] = measure(model, [model.chat(p.question, settings.text.system) for p in few])
+            layers = list(probes[role].layers) if role in probes else None
+            prompts = [model.chat(p.question, settings.text.system) for p in few]
+            (prices[role],) = measure(model, prompts, observed=[layers])
             model.observe(None)
         judge = Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)
         answers = [tree.walk(tree.judged_by(judge, settings), p, None).answer for p in few]
