@@ -15,6 +15,7 @@ from semspec import cli, config, files
 from semspec.planning import command, cost, placements
 from semspec.planning.cost import WIDTHS, Cost, Curve, measure
 from semspec.planning.gain import Pair
+from semspec.provenance import place
 
 REPO = Path(__file__).resolve().parents[2]
 LINE = Curve((1, 2, 10), (2.0, 2.2, 3.0))  # ten times as cheap to read as to write
@@ -147,6 +148,14 @@ def test_what_a_bench_has_seen():
     assert (seen.step, seen.kept, seen.exact) == (10.0, 0.25, None)
 
 
+def write_bench(folder, rows, **made):
+    """A finished bench; made: of its provenance, where it is not that of params.yaml."""
+    models = config.load(REPO).models
+    files.write_jsonl(folder / "results.jsonl", rows)
+    made = {"draft": models.draft, "target": models.target} | made
+    files.write_json(folder / "summary.json", {"provenance": made})
+
+
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """A project whose models are tiny."""
@@ -189,10 +198,38 @@ def test_check_needs_counted_passes(planned, capsys):
     files.write_jsonl(planned / "old/results.jsonl", [{"method": "target", "latency_s": 1.0}])
     assert cli.main(["plan", "--check", "old"]) == 2
     assert "before passes were counted" in capsys.readouterr().err
-    files.write_jsonl(planned / "new/results.jsonl", bench_rows())
+    write_bench(planned / "new", bench_rows())
     assert cli.main(["plan", "--check", "new", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"target", "semantic"}
     assert (planned / "new/prediction.md").exists()
+
+
+def test_a_bench_of_the_draft_alone_is_predicted(planned, capsys):
+    write_bench(planned / "new", [bench_rows()[0] | {"method": "draft", "passes": {"draft": {"1": 3}}}])
+    assert cli.main(["plan", "--check", "new", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"draft"}
+
+
+@pytest.mark.parametrize("change", [{"target": "org/other"}, {"draft_weights": "bf16"}])
+def test_a_bench_of_other_models_is_refused(change, planned, capsys):
+    """Or of the same in another number format: seconds of both have nothing to do with each other."""
+    write_bench(planned / "new", bench_rows(), **change)
+    assert cli.main(["plan", "--check", "new", "--set", "engine.weights=int8"]) == 2
+    ((name, was),) = change.items()
+    assert f"was made with {was} as its {name}, which would be" in capsys.readouterr().err
+    bench = bench_rows()[:1]  # who never asked the draft is not asked which one it is
+    write_bench(planned / "new", bench, draft="org/other")
+    assert cli.main(["plan", "--check", "new"]) == 0
+
+
+def test_a_bench_of_another_machine_is_noted(planned, capsys):
+    here = place()
+    write_bench(planned / "new", bench_rows(), made_on={here.replace("commit ", "commit 1"): 2})
+    assert cli.main(["plan", "--check", "new"]) == 0
+    assert "note:" not in capsys.readouterr().err
+    write_bench(planned / "new", bench_rows(), made_on={here: 1, "Fast, cores: 9, commit abc": 1})
+    assert cli.main(["plan", "--check", "new"]) == 0
+    assert "note: new was made on another machine (Fast, cores: 9) than this (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("share", ["1.5", "x", "nan"])

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from semspec import engine, files
-from semspec.bench.runner import recorded
+from semspec.bench.runner import PLACE, recorded
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost, Curve
 from semspec.planning.gain import LENGTHS
 from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
 from semspec.problems import load
-from semspec.provenance import collect
+from semspec.provenance import collect, place
 from semspec.report import figures
 from semspec.report.tables import DASH, Table
 from semspec.schema import Settings
@@ -225,12 +225,19 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     if not all(r.get("passes") for r in rows):
         raise UserError(f"{results} was made before passes were counted; run the bench again")
     settings = recorded(results, root) or settings
-    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
+    made = files.read_json(results / "summary.json").get("provenance", {})
     roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
+    _same(made, settings, roles, results)
+    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
     with _bar(len(roles)) as bar:
         timed = [
             time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
         ]
+    here, *there = (p.partition(", commit")[0] for p in (place(), *made.get(PLACE, {})))
+    if elsewhere := sorted(set(there) - {here}):
+        print(
+            f"note: {results} was made on another machine ({'; '.join(elsewhere)}) than this ({here})", file=sys.stderr
+        )
     found = predicted(rows, _cost({t.role: t.curve for t in timed}), _cost({t.role: t.plain for t in timed}))
     table = checked(found, timed)
     table.save(results)
@@ -241,6 +248,18 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     else:
         _print([costs(timed), table])
     return 0
+
+
+def _same(made: Mapping[str, Any], settings: Settings, roles: Iterable[str], folder: Path) -> None:
+    """`UserError` unless these settings run the models of a bench as it ran them."""
+    for role in roles:
+        now = {role: getattr(settings.models, role), f"{role}_weights": engine.number_format(settings.engine.of(role))}
+        for name, value in now.items():
+            if made.get(name, value) != value:
+                raise UserError(
+                    f"{folder} was made with {made[name]} as its {name}, which would be {value} here; "
+                    f"correct models.{role} or engine.{role}, or check it where it was made"
+                )
 
 
 def _cost(curves: Mapping[str, Curve]) -> Cost:
