@@ -127,6 +127,7 @@ def test_the_target_alone_and_exact_speculation_pool_nothing():
 
 def bench_rows():
     common = {"phases": {"score": 0.5}, "offered": 4, "accepted": 1, "accepted_tokens": 10, "discarded_tokens": 30}
+    common |= {"verifications": 4}
     exact = {"exact_offered": 0, "exact_accepted": 0}
     return [
         {"method": "target", "passes": {"target": {"1": 3, "10": 1}}, "latency_s": 10.0, **common, **exact},
@@ -146,6 +147,14 @@ def test_a_bench_is_predicted_from_its_passes():
 def test_what_a_bench_has_seen():
     seen = command.Seen.of(bench_rows())
     assert (seen.step, seen.kept, seen.exact) == (10.0, 0.25, None)
+
+
+def test_what_lies_behind_a_rejection_makes_no_step_longer():
+    """Four drafts that were judged and four behind them: 80 tokens thrown away are no 20 of each that was judged."""
+    rows = [r | {"verifications": 3, "discarded_tokens": 70} for r in bench_rows()]
+    assert command.Seen.of(rows).step == 10.0  # that of the one that was kept
+    rows = [r | {"accepted": 0, "accepted_tokens": 0} for r in rows]
+    assert command.Seen.of(rows).step == command.STEP
 
 
 def write_bench(folder, rows, **made):

@@ -102,7 +102,8 @@ _bar = _Bar
 
 @dataclass(frozen=True)
 class Seen:
-    """What the project's own bench has counted. step: tokens of a drafted step. kept: share of the drafted steps that
+    """What the project's own bench has counted. step: tokens of a drafted step, or of a kept one where several were
+    drafted at once: what was discarded then lay behind rejected steps too. kept: share of the drafted steps that
     `semantic` kept; exact: share of the drafted tokens that `speculative_sampling` kept; None where it did not run."""
 
     step: float = STEP
@@ -115,8 +116,11 @@ class Seen:
             return float(sum(r[n] for r in rows if r["method"] == method for n in names))
 
         steps, tokens = total("semantic", "offered"), total("speculative_sampling", "exact_offered")
+        one_by_one = total("semantic", "verifications") == steps
+        counted = steps if one_by_one else total("semantic", "accepted")
+        drafted = total("semantic", "accepted_tokens", *(["discarded_tokens"] if one_by_one else []))
         return cls(
-            total("semantic", "accepted_tokens", "discarded_tokens") / steps if steps else STEP,
+            drafted / counted if counted else STEP,
             total("semantic", "accepted") / steps if steps else None,
             total("speculative_sampling", "exact_accepted") / tokens if tokens else None,
         )
