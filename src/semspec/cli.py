@@ -313,7 +313,9 @@ def parser() -> Parser:
     p = verb("plan", plan, "what drafting can gain at most on this machine, before a probe is trained")
     p.add_argument("--drafts", default="", metavar="A,B", help="drafts to consider; default: models.draft")
     p.add_argument(
-        "--acceptance", type=_share, help="share of steps kept; default: that of the last bench here, if any"
+        "--acceptance",
+        type=_share,
+        help="share of steps kept; default: that of the last bench of the pair here, if any",
     )
     p.add_argument("--check", type=_answered, metavar="FOLDER", help="predict this finished bench instead")
     p.add_argument("--json", action="store_true", help="machine-readable")

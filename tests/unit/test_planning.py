@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -100,13 +101,18 @@ def test_break_even_is_where_nothing_is_gained():
     assert Pair(DRAFT, LINE, base=50.0).break_even(10) == 0.0
 
 
+def verdict(found, kept):
+    placed = placements.placements(found)
+    return command.verdict(found, placed, 10, kept, placed)
+
+
 def test_a_plan_says_plainly_that_nothing_can_win():
     slow = [timed(), timed("draft", curve=LINE, model="d")]
-    said = command.verdict(slow, placements.placements(slow), 10, 0.9)
+    said = verdict(slow, 0.9)
     assert said.startswith("No drafting can win here") and "m on transformers int8 alone" in said
     good = [timed(), timed("draft", curve=Curve((1, 10), (0.1, 0.2)), model="d")]
-    assert "expect" in command.verdict(good, placements.placements(good), 10, 0.8)
-    assert "nothing wins" in command.verdict(good, placements.placements(good), 10, 0.0)
+    assert "expect" in verdict(good, 0.8)
+    assert "nothing wins" in verdict(good, 0.0)
 
 
 def test_every_placement_is_compared_with_the_fastest_target_alone():
@@ -150,9 +156,9 @@ def test_what_a_bench_has_seen():
 
 
 def test_what_lies_behind_a_rejection_makes_no_step_longer():
-    """Four drafts that were judged and four behind them: 80 tokens thrown away are no 20 of each that was judged."""
+    """Where several are drafted at once, the kept ones alone tell how long a step is."""
     rows = [r | {"verifications": 3, "discarded_tokens": 70} for r in bench_rows()]
-    assert command.Seen.of(rows).step == 10.0  # that of the one that was kept
+    assert command.Seen.of(rows).step == 10.0
     rows = [r | {"accepted": 0, "accepted_tokens": 0} for r in rows]
     assert command.Seen.of(rows).step == command.STEP
 
@@ -184,6 +190,22 @@ def test_plan_writes_tables_and_a_picture(planned, capsys):
     assert [m["model"] for m in found["models"]][1:] == ["org/aa", "org/bbb"] and len(found["placements"]) == 2
     made = {p.name for p in (planned / "results/plan").iterdir()}
     assert {"plan.json", "plan.png", "costs.md", "bounds.csv", "choices.md"} <= made
+
+
+def test_the_acceptance_is_of_the_newest_bench_of_the_pair(planned, capsys):
+    """Another pair's is none, and it counts for its own draft alone; where it comes from is said."""
+    target = config.load(REPO).models.target
+    write_bench(planned / "results/bench", [r | {"accepted": 2} for r in bench_rows()], draft="org/aa", target=target)
+    for i, (draft, other) in enumerate([("org/aa", "org/other"), ("org/bbb", target)]):
+        write_bench(planned / "results/run", bench_rows(), draft=draft, target=other)
+        os.utime(planned / "results/run/summary.json", (2e9 + i,) * 2)
+        assert cli.main(["plan", "--drafts", "org/aa,org/bbb", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        folder, kept, draft = (("results/bench", 0.5, "org/aa"), ("results/run", 0.25, "org/bbb"))[i]
+        assert (found["bench"], found["acceptance"]) == (folder, kept)
+        assert [p["draft"] for p in found["placements"] if "speedup" in p] == [draft]
+    assert cli.main(["plan", "--drafts", "org/bbb"]) == 0
+    assert "counted in results/run, of org/bbb: steps of 10 tokens, 25% of them kept" in capsys.readouterr().out
 
 
 def test_a_model_that_a_server_runs_is_timed_there_alone(monkeypatch):

@@ -38,22 +38,26 @@ WORTH = 1.1  # a bound below this is no reason to train a probe
 
 def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | None, as_json: bool) -> int:
     """Measure, compare every placement, print and write the plan."""
-    benches = [path for path in (root / f"results/{name}/results.jsonl" for name in BENCHES) if path.exists()]
-    seen = Seen.of(files.read_jsonl(benches[0])) if benches else Seen()
-    length, kept = seen.step, seen.kept if kept is None else kept
     drafts = list(dict.fromkeys(drafts or [settings.models.draft]))
+    bench, its_draft = last_bench(root, drafts, settings.models.target)
+    seen = Seen.of(files.read_jsonl(bench / "results.jsonl")) if bench else Seen()
+    given, length, kept = kept is not None, seen.step, seen.kept if kept is None else kept
     with _bar(len(candidates(settings, drafts))) as bar:
         timed = time_all(settings, drafts, bar.tick)
     placed = sorted(placements(timed), key=lambda p: -p.pair.bound(length))
-    tables = [costs(timed), bounds(placed, length), *([choices(placed, kept, seen.exact)] if kept is not None else [])]
-    said = verdict(timed, placed, length, kept)
+    own = [p for p in placed if p.draft.model == its_draft]  # of the pair that was counted
+    known = placed if given else own
+    exact = seen.exact if known == own else None
+    tables = [costs(timed), bounds(placed, length), *([choices(known, kept, exact)] if kept is not None else [])]
+    said = verdict(timed, placed, length, kept, known)
     for table in tables:
         table.save(root / OUT)
-    figures.save(pictures.plan(timed, placed, length, kept), root / OUT, "plan")
+    figures.save(pictures.plan(timed, placed, length, kept if known == placed else None), root / OUT, "plan")
     found = {
         "verdict": said,
         "step_tokens": length,
         "acceptance": kept,
+        "bench": bench and str(bench.relative_to(root)),
         "models": [
             {
                 "role": t.role,
@@ -64,7 +68,7 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
             }
             for t in timed
         ],
-        "placements": [_figures(p, length, kept) for p in placed],
+        "placements": [_figures(p, length, kept if p in known else None) for p in placed],
         "provenance": collect(settings),
     }
     files.write_json(root / OUT / "plan.json", found)
@@ -72,10 +76,23 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
         print(json.dumps(found, sort_keys=True))
     else:
         _print(tables)
+        if bench and seen.kept is not None:
+            counted = f"steps of {length:.0f} tokens, {seen.kept:.0%} of them kept"
+            print(f"counted in {bench.relative_to(root)}, of {its_draft}: {counted}")
         print(f"{said}\ntables, picture and figures: {OUT}")
         if engine.faster():
             print(engine.faster())
     return 0
+
+
+def last_bench(root: Path, drafts: Sequence[str], target: str) -> tuple[Path | None, str]:
+    """Folder and draft of the newest finished bench in `root` of this target and one of these drafts, if any."""
+    found = [root / f"results/{name}/summary.json" for name in BENCHES]
+    for path in sorted((p for p in found if p.exists()), key=lambda p: p.stat().st_mtime, reverse=True):
+        made = files.read_json(path).get("provenance", {})
+        if made.get("draft") in drafts and made.get("target") == target:
+            return path.parent, made["draft"]
+    return None, ""
 
 
 class _Bar:
@@ -201,8 +218,14 @@ def _figures(p: Placement, length: float, kept: float | None) -> dict[str, Any]:
     return found
 
 
-def verdict(timed: Sequence[Timed], placed: Sequence[Placement], length: float, kept: float | None) -> str:
-    """One plain sentence or two."""
+def verdict(
+    timed: Sequence[Timed],
+    placed: Sequence[Placement],
+    length: float,
+    kept: float | None,
+    known: Sequence[Placement],
+) -> str:
+    """One plain sentence or two. known: the placements that have this acceptance."""
     alone = min((t for t in timed if t.role == "target"), key=lambda t: t.plain.write)
     best = max(placed, key=lambda p: p.pair.bound(length))
     bound, where = best.pair.bound(length), f"{best.draft.label}, the target on {best.target.engine}"
@@ -213,7 +236,7 @@ def verdict(timed: Sequence[Timed], placed: Sequence[Placement], length: float, 
     said += f" It pays from an acceptance of {100 * needed:.0f}% on." if needed is not None else ""
     if kept is None:
         return said
-    best = max(placed, key=lambda p: _best(p, kept)[2])
+    best = max(known, key=lambda p: _best(p, kept)[2])
     gamma, tokens, gain = _best(best, kept)
     how = f"{best.draft.label}, the target on {best.target.engine}, gamma {gamma}, steps of about {tokens} tokens"
     if gain < 1.0:
