@@ -21,7 +21,7 @@ import psutil
 from common import ROOT, arguments, goal, publish, run, seconds, spread, table
 
 from semspec.errors import UserError
-from semspec.files import read_jsonl
+from semspec.files import read_json, read_jsonl
 
 LOOK_S = 0.05  # between two looks at the processes
 SMALL = [
@@ -56,11 +56,19 @@ def watch(process: subprocess.Popen[bytes]) -> dict[str, float]:
     return found
 
 
+def whole_run(folder: Path) -> tuple[float, str]:
+    """Seconds of a finished run's answers, and the machine that made them."""
+    seconds = sum(row["latency_s"] for row in read_jsonl(folder / "results.jsonl"))
+    made = read_json(folder / "summary.json")["provenance"]["machine"]
+    return seconds, f"{made['gpu'] or made['cpu'] or 'CPU'}, {made['cores']} cores"
+
+
 def main() -> None:
     args = arguments(__doc__)
     args.add_argument("--profile", default="synthetic")
     args.add_argument("--compare", type=Path, default=ROOT / "results/laptop", help="finished run whose length counts")
     chosen = args.parse_args()
+    whole, machine = whole_run(chosen.compare)
     sets = []
     if chosen.quick:
         chosen.repeats, sets = 1, [word for name in SMALL for word in ("--set", name)]
@@ -78,7 +86,6 @@ def main() -> None:
         again = partial(subprocess.run, command, cwd=clone, env=env, check=True, stdout=sys.stderr)
         idle = [seconds(again) for _ in range(chosen.repeats)]
     own = wall - sum(stages.values())
-    whole = sum(row["latency_s"] for row in read_jsonl(chosen.compare / "results.jsonl"))
     rows = [[name, s] for name, s in stages.items()]
     rows += [["all stages", sum(stages.values())], ["`semspec run`", wall], ["the platform's own", own]]
     compared = f"`{chosen.compare.name}` run"
@@ -97,8 +104,8 @@ def main() -> None:
             goal("a run with nothing to do, s", median(idle), at_most=30),
         ],
         f"Profile `{chosen.profile}` in a fresh clone, every stage run. A stage's seconds are those of its process, "
-        f"Python's start included. Of the {compared} only the answers of its comparison are counted ({whole:.0f} s), "
-        "less than half of it, so the share is an upper bound.",
+        f"Python's start included. Of the {compared} (on {machine}) only the answers of its comparison are counted "
+        f"({whole:.0f} s), less than half of it, so the share is an upper bound.",
     )
 
 

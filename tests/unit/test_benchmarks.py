@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from semspec.errors import UserError
+from semspec.files import write_json, write_jsonl
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -60,6 +63,36 @@ def test_the_page_holds_each_finding_with_its_command_and_what_is_missing(common
     assert "someone" not in page
     assert "Not measured: `llamacpp_decode`" in page
     assert json.loads((tmp_path / "sampling.json").read_text())["machine"]["cores"] >= 1
+
+
+def test_what_a_script_is_compared_with_is_read_before_hours_of_work(common, monkeypatch, tmp_path):
+    """A run that is not there; and a comparison without the target, which links it to another one."""
+    import overhead
+    import peers
+
+    monkeypatch.setattr(sys, "argv", ["overhead.py", "--compare", str(tmp_path)])
+    monkeypatch.setattr(overhead.subprocess, "run", lambda *_, **__: pytest.fail("it has begun"))
+    with pytest.raises(UserError, match=r"results.jsonl is missing"):
+        overhead.main()
+    write_jsonl(tmp_path / "results.jsonl", [{"method": "draft", "id": "a", "latency_s": 2.0}])
+    made = {"gpu": None, "cpu": "Slow", "cores": 2}
+    write_json(tmp_path / "summary.json", {"provenance": {"machine": made}})
+    assert overhead.whole_run(tmp_path) == (2.0, "Slow, 2 cores")
+    with pytest.raises(UserError, match="has no `target`"):
+        peers.asked(argparse.Namespace(quick=False, results=tmp_path, limit=None))
+
+
+def test_an_early_end_makes_no_engine_faster(common, monkeypatch):
+    """Milliseconds are divided by the tokens that were asked for, so as many are written."""
+    import engine
+    import torch
+    from tiny import tiny_engine
+
+    model = tiny_engine()
+    model.eos_ids = frozenset(range(len(model.tokenizer)))
+    monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(248) % 200)
+    engine.measure(model, 1, "all")
+    assert model.passes[1] == 4 + 8
 
 
 def test_every_script_is_in_the_one_command_and_explains_itself(common):
