@@ -22,8 +22,8 @@ SCRIPTS = ("llamacpp_decode", "torch_decode", "int8_quality", "sampling", "clust
 HEAD = """# Results of the benchmarks
 
 Written by `python benchmarks/run.py`, which runs one script after the other; each section says with which command, on
-which machine, of which commit. `python benchmarks/run.py --resume` goes on where it stopped. Ratios are taken within
-rounds of one run in which everything took turns: median [lowest, highest].
+which machine, of which commit. `python benchmarks/run.py --resume` goes on where it stopped. Times and ratios
+with brackets are medians [lowest, highest] over the rounds of one run in which everything took turns.
 """
 
 
