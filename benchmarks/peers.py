@@ -60,6 +60,8 @@ def asked(chosen: argparse.Namespace) -> tuple[Settings, list[problems.Problem],
         return config.validate(data), problems.load("gsm_symbolic", "test", 2, 0), []
     folder: Path = chosen.results
     rows, came = read_jsonl(folder / "results.jsonl"), read_json(folder / "summary.json")["provenance"]
+    if not any(row["method"] == "target" for row in rows):
+        raise UserError(f"{folder} has no `target`, which links the two runs; run `semspec bench` with it")
     settings = config.load(folder if (folder / "params.yaml").exists() else ROOT)
     if settings.bench.temperature:
         raise UserError("that comparison was sampled; run `semspec bench` with bench.temperature 0")
