@@ -114,6 +114,8 @@ def main() -> None:
     seconds |= {name: s / total(rows)["target"] * seconds["target"] for name, s in then.items()}
     best = min(seconds[name] for name in peers)  # llama.cpp at its best, drafting or not
     found = {name: [PLACES[name in then], s] for name, s in (summarize(rows) | summarize(now)).items()}
+    told = chosen.results / "prediction.json"  # by `semspec plan --check`
+    shares = read_json(told)["methods"] if told.exists() and not chosen.quick else {}
     lines = []
     for name, (where, s) in found.items():
         low, high = s["pass_at_1_ci"]
@@ -126,10 +128,20 @@ def main() -> None:
                 f"{s['latency_s']:.2f}",
                 f"{seconds[PLAIN] / seconds[name]:.2f}x",
                 f"{best / seconds[name]:.2f}x",
+                f"{share:.0%}" if (share := shares.get(name, {}).get("of_bound")) else "–",
                 "–" if exact is None else f"{exact:.0%}",
             ]
         )
-    head = ["method", "measured in", "Pass@1", "s", f"speed over {PLAIN}", f"over {PLAIN}'s best", "exact acceptance"]
+    head = [
+        "method",
+        "measured in",
+        "Pass@1",
+        "s",
+        f"speed over {PLAIN}",
+        f"over {PLAIN}'s best",
+        "of its bound",
+        "exact acceptance",
+    ]
     kinds = {role: engine.number_format(settings.engine.of(role)) for role in ("draft", "target")}
     publish(
         chosen,
@@ -138,7 +150,9 @@ def main() -> None:
         [],
         f"{settings.models.draft} ({kinds['draft']}) -> {settings.models.target} ({kinds['target']}), {len(asked_)} "
         f"problems, greedy, at most {settings.bench.max_tokens} tokens, the same prompts; xllamacpp {version}. Speed "
-        "is of summed seconds; a method of the comparison is compared through `target`, which is in both runs.",
+        "is of summed seconds; a method of the comparison is compared through `target`, which is in both runs. Of its "
+        "bound: tokens a second over `target`'s, as a share of the most that this placement allows (`semspec plan "
+        "--check` of the whole comparison).",
     )
 
 

@@ -150,6 +150,19 @@ def test_a_bench_is_predicted_from_its_passes():
     assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state
 
 
+def test_what_was_achieved_is_a_share_of_the_bound():
+    rows = [r | {"output_tokens": 20} for r in bench_rows()]  # twice the target's tokens a second
+    models = [timed("draft", curve=DRAFT), timed("target")]
+    found = {r["method"]: {"predicted_s": 1.0, "measured_s": 1.0, "ratio": 1.0} for r in rows}
+    bound = command.achieved(rows, models, found)
+    assert bound == Pair(DRAFT, LINE, LINE.write).bound(10.0)
+    assert found["target"]["gain"] == 1.0 and "of_bound" not in found["target"]
+    assert (found["semantic"]["gain"], found["semantic"]["of_bound"]) == (2.0, 2.0 / bound)
+    assert f"{200 / bound:.0f}%" in command.checked(found, models, bound).markdown()
+    del found["target"]
+    assert command.achieved(rows, models, found) is None
+
+
 def test_what_a_bench_has_seen():
     seen = command.Seen.of(bench_rows())
     assert (seen.step, seen.kept, seen.exact) == (10.0, 0.25, None)

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from semspec import engine, files
+from semspec.bench.metrics import BASE
 from semspec.bench.runner import PLACE, recorded
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost, Curve
-from semspec.planning.gain import LENGTHS
+from semspec.planning.gain import LENGTHS, Pair
 from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
 from semspec.problems import load
 from semspec.provenance import collect, place
@@ -33,6 +34,7 @@ from semspec.schema import Settings
 OUT = Path("results/plan")
 BENCHES = ("bench", "run")  # of the pipeline, of `semspec bench`
 STEP = 24.0  # tokens of a step where no bench has counted any
+SPEED = ("output_tokens", "latency_s")  # of a row
 WORTH = 1.1  # a bound below this is no reason to train a probe
 
 
@@ -266,10 +268,11 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
             f"note: {results} was made on another machine ({'; '.join(elsewhere)}) than this ({here})", file=sys.stderr
         )
     found = predicted(rows, _cost({t.role: t.curve for t in timed}), _cost({t.role: t.plain for t in timed}))
-    table = checked(found, timed)
+    bound = achieved(rows, timed, found)
+    table = checked(found, timed, bound)
     table.save(results)
     curves = [{"role": t.role, "seconds": t.curve.to_json(), "plain": t.plain.to_json()} for t in timed]
-    files.write_json(results / "prediction.json", {"methods": found, "models": curves})
+    files.write_json(results / "prediction.json", {"methods": found, "bound": bound, "models": curves})
     if as_json:
         print(json.dumps(found, sort_keys=True))
     else:
@@ -314,11 +317,40 @@ def predicted(rows: Iterable[Mapping[str, Any]], pooling: Cost, plain: Cost) -> 
     return out
 
 
-def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed]) -> Table:
+def achieved(
+    rows: Sequence[Mapping[str, Any]], timed: Sequence[Timed], found: dict[str, dict[str, float]]
+) -> float | None:
+    """The bound of this placement, every drafted step kept; None without both models or the target's own answers.
+
+    Adds to `found`, for each method, its tokens a second over the target's as they were measured, and for the methods
+    that ask both models what share of the bound that is.
+    """
+    models = {t.role: t for t in timed}
+    tokens, seconds = ({n: sum(r[k] for r in rows if r["method"] == n) for n in found} for k in SPEED)
+    if set(models) != set(ROLES) or BASE not in found:
+        return None
+    alone = models["target"].plain.write
+    bound = Pair(models["draft"].curve, models["target"].curve, alone).bound(Seen.of(rows).step)
+    for name, own in found.items():
+        own["gain"] = tokens[name] / seconds[name] / (tokens[BASE] / seconds[BASE])
+        asked = {role for r in rows if r["method"] == name for role in r["passes"]}
+        if asked == set(ROLES):
+            own["of_bound"] = own["gain"] / bound
+    return bound
+
+
+def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed], bound: float | None) -> Table:
     """The prediction beside what was measured, a row for each method."""
     rows = [
-        [n, f"{f['predicted_s']:.2f}", f"{f['measured_s']:.2f}", f"{100 * (f['ratio'] - 1):+.0f}%"]
-        for n, f in found.items()
+        [
+            name,
+            f"{f['predicted_s']:.2f}",
+            f"{f['measured_s']:.2f}",
+            f"{100 * (f['ratio'] - 1):+.0f}%",
+            f"{f['gain']:.2f}x" if "gain" in f else DASH,
+            f"{f['of_bound']:.0%}" if "of_bound" in f else DASH,
+        ]
+        for name, f in found.items()
     ]
     where = "; ".join(t.label for t in timed)
     notes = [
@@ -327,11 +359,16 @@ def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed]) ->
             f"Passes that the method made, counted by width, times what such passes cost when timed alone ({where}).",
         ),
         ("Error", "Predicted over measured, less one. What a method computes beside passes is not in the prediction."),
+        ("Tokens/s", "Over the target's in this bench; answers may differ in length."),
     ]
+    if bound:
+        notes.append(
+            ("Of the bound", f"{bound:.2f}x: every drafted step kept, written by the draft, read by the target.")
+        )
     return Table(
         "prediction",
         "The cost model against a bench",
-        ["Method", "Predicted (s)", "Measured (s)", "Error"],
+        ["Method", "Predicted (s)", "Measured (s)", "Error", "Tokens/s", "Of the bound"],
         rows,
         notes,
     )
