@@ -126,10 +126,11 @@ def _statement(rest: str) -> str | None:
 _PLAIN = re.compile(
     r"(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
     r"(?:(?P<whole>\d{1,40})?\s*\\frac\{(?P<up>-?\d{1,40})\}\{(?P<down>-?\d{1,40})\}"
-    r"|(?:(?P<mixed>\d{1,40})\s+)?(?P<over>\d{1,40})\s*/\s*(?P<under>\d{1,40})"
-    r"|(?P<decimal>(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{0,40})?(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
+    r"|(?P<over>\d{1,40})\s*/\s*(?P<under>\d{1,40})"
+    r"|(?P<decimal>(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)|\d{1,40})(?:\.\d{0,40})?(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
     r"\s*(?P<percent>%?)"
 )
+_SPACES = re.compile(r"(?<!\d) | (?!\d)")  # all but those between digits: 1 1/2 is not 11/2
 _BASED = re.compile(r"([0-9A-Z]+) ?_ ?\{? ?(\d+) ?\}?")  # 1001_2: digits and their base
 _WORD = r"[a-zA-Z][a-zA-Z.'’-]*(?:\s?\^\s?\{?\d\}?|[²³])?"
 _MEASURED = re.compile(
@@ -158,6 +159,7 @@ _DRESSING = [
     (re.compile(r"\\frac\s*(\d)\s*(\d)"), r"\\frac{\1}{\2}"),
     (re.compile(r"\\frac\s*(\d)\s*(?=\{)"), r"\\frac{\1}"),
     (re.compile(r"(\\frac\s*\{[^{}]*\})\s*(\d)"), r"\1{\2}"),
+    (re.compile(r"(?<![\w./])(\d+)\s+(\d+)\s*/\s*(\d+)"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"(?<=[\w)}])\*\*(?=[\w({])"), "^"),
     (re.compile(r"\*\*"), ""),
@@ -238,12 +240,12 @@ def _plain(text: str) -> _Number | None:
     if match is None:
         return None
     if match["decimal"] is not None:
-        value = Fraction(match["decimal"].replace(",", ""))
+        value = Fraction(re.sub("[, ]", "", match["decimal"]))
     else:
         over, under = int(match["up"] or match["over"]), int(match["down"] or match["under"])
         if under == 0:
             return None
-        value = int(match["whole"] or match["mixed"] or 0) + Fraction(over, under)
+        value = int(match["whole"] or 0) + Fraction(over, under)
     if (match["sign"] in ("-", "−")) != (match["minus"] != ""):
         value = -value
     return _Number(value, match["percent"] != "", "." in (match["decimal"] or ""))
@@ -269,7 +271,7 @@ def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
     if len(answer) > MAX_COMPARED or len(gold) > MAX_COMPARED:
         return answer.strip() == gold.strip()
     bare, bare_gold = _bare(answer), _bare(gold)
-    if bare.replace(" ", "") == bare_gold.replace(" ", ""):
+    if _SPACES.sub("", bare) == _SPACES.sub("", bare_gold):
         return bool(bare_gold)
     based, based_gold = _BASED.fullmatch(bare), _BASED.fullmatch(bare_gold)
     if based and based_gold:  # math-verify drops the base
