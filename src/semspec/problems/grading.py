@@ -124,7 +124,7 @@ def _statement(rest: str) -> str | None:
 # --- comparing ---
 
 _PLAIN = re.compile(
-    r"(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
+    r"(?:(?P<name>[a-zA-Z]\w{0,3})\s*=\s*)?(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
     r"(?:(?P<whole>\d{1,40})?\s*\\frac\{(?P<up>-?\d{1,40})\}\{(?P<down>-?\d{1,40})\}"
     r"|(?P<over>\d{1,40})\s*/\s*(?P<under>\d{1,40})"
     r"|(?P<decimal>(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)|\d{1,40})(?:\.\d{0,40})?(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
@@ -228,14 +228,14 @@ def _other_units(a: frozenset[str], b: frozenset[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Number:
+    name: str | None
     value: Fraction
     percent: bool
     decimal: bool
 
 
 def _plain(text: str) -> _Number | None:
-    """The number that `text` is; None when it is anything else."""
-    text = re.sub(r"^[a-zA-Z]\w{0,3}\s*=\s*", "", text)
+    """The number that `text` is, perhaps with a name before it; None when it is anything else."""
     match = _PLAIN.fullmatch(text) if len(text) <= 200 else None
     if match is None:
         return None
@@ -248,11 +248,13 @@ def _plain(text: str) -> _Number | None:
         value = int(match["whole"] or 0) + Fraction(over, under)
     if (match["sign"] in ("-", "−")) != (match["minus"] != ""):
         value = -value
-    return _Number(value, match["percent"] != "", "." in (match["decimal"] or ""))
+    return _Number(match["name"], value, match["percent"] != "", "." in (match["decimal"] or ""))
 
 
 def _same_number(a: _Number, b: _Number) -> bool:
-    """Equal values, decimals to 6 digits; a percentage equals its number (15) and its share (0.15)."""
+    """No two names, and equal values, decimals to 6 digits; a percentage equals its number (15) and its share (0.15)."""
+    if a.name and b.name and a.name != b.name:
+        return False
     values = [(a.value, b.value)]
     if a.percent != b.percent:
         values.append((a.value / 100, b.value) if a.percent else (a.value, b.value / 100))
