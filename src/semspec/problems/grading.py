@@ -51,7 +51,10 @@ def grade(output: str, gold: str, timeout: float = TIMEOUT) -> Grade:
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s*([^\s{}\\$.,;]+)")
-_STATED = re.compile(r"####[ \t]*|\banswer\W{0,5}(?:is|:|=)(?:\s*:)?", re.IGNORECASE)
+# "#### 18", but not a heading over more text: "#### Step 2", "#### 2. The sum".
+HASHES = r"(?<!#)####(?!#|[ \t*]{0,9}(?:[a-zA-Z]{2}|\d+[.:)][ \t])[^\n]{0,200}\n\s{0,99}\S)"
+_STATED = re.compile(rf"{HASHES}[ \t]*|\banswer\W{{0,5}}(?:is\b(?!\s+not\b)|:|=)(?:\s*:)?", re.IGNORECASE)
+_ASIDE = re.compile(r"\s\([a-zA-Z]{2}[a-zA-Z ,'’-]*\)")  # "18 (eighteen)"
 _FORMULA = re.compile(
     r"[\s*:]*(?:\$\$([^$]+)\$\$|\$(?!\s)([^$]*[^$\s])\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.DOTALL
 )
@@ -114,7 +117,7 @@ def _statement(rest: str) -> str | None:
     if formula:
         return next(g for g in formula.groups() if g is not None).strip()
     line = next((x for x in rest.split("\n") if x.strip(" \t\r*:")), "").strip(" \t\r*:_")
-    line = re.split(r"[.!?](?:\s|$)", line, maxsplit=1)[0].strip(" *_")
+    line = _ASIDE.sub("", re.split(r"[.!?](?:\s|$)", line, maxsplit=1)[0]).strip(" *_")
     number = _FIRST_NUMBER.match(line)
     if number and not re.search(r"[=(\[{\\^+]", line):
         return number.group(1).strip()
