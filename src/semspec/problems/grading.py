@@ -130,7 +130,8 @@ _PLAIN = re.compile(
     r"(?:(?P<name>[a-zA-Z]\w{0,3})\s*=\s*)?(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
     r"(?:(?P<whole>\d{1,40})?\s*\\frac\{(?P<up>-?\d{1,40})\}\{(?P<down>-?\d{1,40})\}"
     r"|(?P<over>\d{1,40})\s*/\s*(?P<under>\d{1,40})"
-    r"|(?P<decimal>(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)|\d{1,40})(?:\.\d{0,40})?(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
+    r"|(?P<decimal>(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)|\d{1,40})(?:\.\d{0,40})?"
+    r"(?:[eE][+-]?\d{1,2}(?!\w))?|\.\d{1,40}))"
     r"\s*(?P<percent>%?)"
 )
 _SPACES = re.compile(r"(?<!\d) | (?!\d)")  # all but those between digits: 1 1/2 is not 11/2
@@ -255,7 +256,7 @@ def _plain(text: str) -> _Number | None:
 
 
 def _same_number(a: _Number, b: _Number) -> bool:
-    """No two names, and equal values, decimals to 6 digits; a percentage equals its number (15) and its share (0.15)."""
+    """No two names, and equal values, to 6 digits; a percentage equals its number (15) and its share (0.15)."""
     if a.name and b.name and a.name != b.name:
         return False
     values = [(a.value, b.value)]
