@@ -18,17 +18,19 @@ LETTERS = "ABCDEFGHIJ"
 ASK = "Answer with the letter of the right option."
 # Options that speak of other options stay where they are.
 _REFERS = re.compile(
-    r"\bof (?:the )?(?:above|below|others?|these)\b|\b[A-J],? (?:and|or|nor) \(?[A-J]\b", re.IGNORECASE
+    r"\b(?i:none|all|both|neither|either|any|one|two|three)\s(?i:of\s(?:the\s)?(?:above|below|others?|these))\b"
+    r"|(?:^\W*|\b(?i:both|neither|either|only|options?|answers?|choices?)\s)(?:\(?[A-J]\)?,?\s)+(?:and|or|nor)\s\(?[A-J]\b"
 )
 
 
-def shuffled(choices: Sequence[str], seed: int, problem_id: str) -> str:
+def shuffled(choices: Sequence[str], seed: int, problem_id: str, ordered: bool = True) -> str:
     """The order in which options are shown, as letters of their places in the source: "CAB" shows the third first.
 
-    Follows from the seed and the problem's id alone. Options that name each other ("all of the above") keep theirs.
+    Follows from the seed and the problem's id alone. Options that name each other ("all of the above") keep theirs,
+    unless they have none in the source (not `ordered`: the right one is always first).
     """
     places = range(len(choices))
-    if any(_REFERS.search(choice) for choice in choices):
+    if ordered and any(_REFERS.search(choice) for choice in choices):
         return LETTERS[: len(choices)]
     keys = [hashlib.sha256(json.dumps([seed, problem_id, i]).encode()).digest() for i in places]
     return "".join(LETTERS[i] for i in sorted(places, key=keys.__getitem__))

@@ -186,7 +186,7 @@ def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | N
 def _gpqa(row: dict[str, Any], place: int, seed: int) -> Problem:
     options = [row[name].strip() for name in _GPQA_OPTIONS]
     name = f"gpqa_diamond/{row.get('Record ID') or place}"
-    return as_choice(Problem(name, row["Question"].strip(), "A", "science"), options, seed)
+    return as_choice(Problem(name, row["Question"].strip(), "A", "science"), options, seed, ordered=False)
 
 
 def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Problem]:
