@@ -84,6 +84,22 @@ def test_file_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("9 * 2 = <<9*2=18>>18.\n#### 18", "18"),
+        ("#### 1\n#### 1,234,567 ", "1234567"),
+        ("So\n#### (1, 2)", "(1, 2)"),
+        ("1,234", "1,234"),
+        ("# 5", "# 5"),
+    ],
+)
+def test_answer_after_its_rationale(tmp_path, answer, gold):
+    """GSM8K's own file, whose answers end in "#### 18", needs no rewriting; other answers stay as they are."""
+    path = write(tmp_path, {"question": "How many?", "answer": answer})
+    assert load(path, "test", 1, 0) == [Problem("p.jsonl/1", "How many?", gold)]
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([GOOD, "{oops"], "line 2 is not valid JSON"),
@@ -95,6 +111,7 @@ def test_file_as_it_is(tmp_path):
         ([{"question": "  ", "answer": "2"}], "line 1: the question is empty"),
         ([{"question": 5, "answer": "2"}], "line 1: the question is empty or not text"),
         ([{"question": "x?", "answer": " "}], "line 1: the answer is empty"),
+        ([{"question": "x?", "answer": "1 + 1 = 2\n#### "}], "line 1: the answer is empty"),
         ([{"question": "x?", "answer": [2]}], "line 1: the answer is neither"),
         ([{"question": "x?", "answer": True}], "line 1: the answer is neither"),
         (['{"question": "x?", "answer": NaN}'], "line 1: the answer is neither"),
