@@ -22,8 +22,8 @@ def read_problems(path: Path | str, seed: int = 0) -> list[Problem]:
     """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain", "choices") a line.
 
     "choices", {"A": ...} or a list, makes it multiple choice: the answer is one's key, letter or text, and they are
-    shown in an order that follows from `seed`. Of GSM8K's own answers, what follows "####" is kept. A missing id becomes "FILENAME/LINE". `UserError` names the file and
-    line of the first mistake.
+    shown in an order that follows from `seed`. Of an answer such as GSM8K's own, what follows the last "####" is kept.
+    A missing id becomes "FILENAME/LINE". `UserError` names the file and line of the first mistake.
     """
     path = Path(path)
     problems: list[Problem] = []
