@@ -54,7 +54,7 @@ _BARE_BOX = re.compile(r"\\boxed\s*([^\s{}\\$.,;]+)")
 # "#### 18", but not a heading over more text: "#### Step 2", "#### 2. The sum".
 HASHES = r"(?<!#)####(?!#|[ \t*]{0,9}(?:[a-zA-Z]{2}|\d+[.:)][ \t])[^\n]{0,200}\n\s{0,99}\S)"
 _STATED = re.compile(rf"{HASHES}[ \t]*|\banswer\W{{0,5}}(?:is\b(?!\s+not\b)|:|=)(?:\s*:)?", re.IGNORECASE)
-_ASIDE = re.compile(r"\s\([a-zA-Z]{2}[a-zA-Z ,'’-]*\)")  # "18 (eighteen)"
+_ASIDE = re.compile(r"\s\((?:[a-zA-Z]{4}|one|two|six|ten)[a-zA-Z ,'’-]*\)")  # "18 (eighteen)"
 _FORMULA = re.compile(
     r"[\s*:]*(?:\$\$([^$]+)\$\$|\$(?!\s)([^$]*[^$\s])\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.DOTALL
 )
@@ -153,7 +153,8 @@ _SYNONYMS = """mm millimeter millimetre, cm centimeter centimetre, m meter metre
     ft foot feet, yd yard, mile mi, unit, mg milligram, g gram, kg kilogram, lb pound, oz ounce, ton tonne,
     ml milliliter millilitre, l L liter litre, gal gallon, pt pint, qt quart, tbsp tablespoon, tsp teaspoon, ms, s sec
     second, min minute, h hr hour, day, wk week, month, yr year, dollar usd, cent, euro eur, degree deg, am, pm, mph,
-    kph kmh kmph, rpm, hz, khz, mhz, ghz, kw, kwh, kj, pa, kpa, mpa, kb, mb, gb, tb, mol, square sq, cubic cu"""
+    kph kmh kmph, rpm, hz, khz, mhz, ghz, kw, kwh, kj, pa, kpa, mpa, kb, mb, gb, tb, mol, square sq, cubic cu,
+    nm, kn, ev, db, kv, mv, mw, gw, th st nd rd"""
 _LETTERED = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([mgshlL])\s*\}(?=\s*(?:\^|$))")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
 _COMMAND = r"(?<!\\)\\"  # the backslash of `\,`, not the second one of `\\,`
@@ -183,7 +184,7 @@ def _bare(text: str) -> str:
     # A letter that is set as text is a unit; as a word it is none of a formula's letters.
     text = _LETTERED.sub(lambda match: f" {_LETTER_UNITS[match[1]]} ", text)
     text = re.sub(r"\s*\bpercent\b", "%", _TEXT.sub(r" \1 ", text))
-    return " ".join(text.split()).rstrip(".").strip()
+    return _ASIDE.sub("", " ".join(text.split())).rstrip(".").strip()
 
 
 def _stem(word: str) -> str:
