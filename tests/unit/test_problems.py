@@ -11,7 +11,7 @@ import pytest
 
 from semspec.errors import UserError
 from semspec.problems import Problem, dataset_id, load, sets
-from semspec.problems.choice import chosen
+from semspec.problems.choice import chosen, shuffled
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 GOOD = {"id": "a", "question": "1+1?", "answer": "2"}
@@ -84,6 +84,22 @@ def test_file_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("9 * 2 = <<9*2=18>>18.\n#### 18", "18"),
+        ("#### 1\n#### 1,234,567 ", "1234567"),
+        ("So\n#### (1, 2)", "(1, 2)"),
+        ("1,234", "1,234"),
+        ("# 5", "# 5"),
+    ],
+)
+def test_answer_after_its_rationale(tmp_path, answer, gold):
+    """GSM8K's own file, whose answers end in "#### 18", needs no rewriting; other answers stay as they are."""
+    path = write(tmp_path, {"question": "How many?", "answer": answer})
+    assert load(path, "test", 1, 0) == [Problem("p.jsonl/1", "How many?", gold)]
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([GOOD, "{oops"], "line 2 is not valid JSON"),
@@ -95,6 +111,7 @@ def test_file_as_it_is(tmp_path):
         ([{"question": "  ", "answer": "2"}], "line 1: the question is empty"),
         ([{"question": 5, "answer": "2"}], "line 1: the question is empty or not text"),
         ([{"question": "x?", "answer": " "}], "line 1: the answer is empty"),
+        ([{"question": "x?", "answer": "1 + 1 = 2\n#### "}], "line 1: the answer is empty"),
         ([{"question": "x?", "answer": [2]}], "line 1: the answer is neither"),
         ([{"question": "x?", "answer": True}], "line 1: the answer is neither"),
         (['{"question": "x?", "answer": NaN}'], "line 1: the answer is neither"),
@@ -201,6 +218,32 @@ def test_choices_as_files_have_them(tmp_path):
     assert [p.order for p in problems[3:]] == ["ABCD", "ABC", ""] and problems[5].kind == "math"
 
 
+@pytest.mark.parametrize(
+    ("option", "refers"),
+    [
+        ("All of the above", True),
+        ("None of these.", True),
+        ("Both A and B", True),
+        ("A and C", True),
+        ("(A) or (C) only", True),
+        ("Only A, B, and C", True),
+        ("neither B nor C is right", True),
+        ("Genes A and B show redundancy", False),
+        ("Particles a and b annihilate", False),
+        ("a and b", False),
+        ("product of these reactions", False),
+        ("coasts of these continents", False),
+        ("the other of the above pair", False),
+    ],
+)
+def test_options_that_name_others_stay(option, refers):
+    """Only an option that speaks of other options keeps the source's order, and never where that order is no order."""
+    choices = [option, "x", "y", "z"]
+    orders = {shuffled(choices, seed, "p") for seed in range(30)}
+    assert orders == {"ABCD"} if refers else len(orders) > 5
+    assert {shuffled(choices, seed, "p", ordered=False).index("A") for seed in range(30)} == {0, 1, 2, 3}
+
+
 def test_the_id_of_a_set_without_choices_stays():
     """Fields that only multiple choice has leave the ids of recorded runs as they were."""
     assert dataset_id([Problem("a", "1?", "1")])[:12] == "87b9363d4bf4"
@@ -281,6 +324,9 @@ def test_hub_formats_of_the_contests(monkeypatch, tmp_path):
         "3",
         "None",
     ]
+    wrong["Incorrect Answer 3"] = "All of the above"
+    serve([{"Record ID": str(i), "Question": "Q?", "Correct Answer": "0", **wrong} for i in range(40)], "gpqa.csv")
+    assert {p.answer for p in load("gpqa_diamond", "test", 40, 5)} == set("ABCD")  # the source has the right one first
 
 
 def test_s1k_from_the_hub(monkeypatch, tmp_path):

@@ -12,23 +12,25 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from semspec.problems.grading import MAX_COMPARED, TIMEOUT, Grade, boxes, equivalent
+from semspec.problems.grading import HASHES, MAX_COMPARED, TIMEOUT, Grade, boxes, equivalent
 
 LETTERS = "ABCDEFGHIJ"
 ASK = "Answer with the letter of the right option."
 # Options that speak of other options stay where they are.
 _REFERS = re.compile(
-    r"\bof (?:the )?(?:above|below|others?|these)\b|\b[A-J],? (?:and|or|nor) \(?[A-J]\b", re.IGNORECASE
+    r"\b(?i:none|all|both|neither|either|any|one|two|three)\s(?i:of\s(?:the\s)?(?:above|below|others?|these))\b"
+    r"|(?:^\W*|\b(?i:both|neither|either|only|options?|answers?|choices?)\s)(?:\(?[A-J]\)?,?\s)+(?:and|or|nor)\s\(?[A-J]\b"
 )
 
 
-def shuffled(choices: Sequence[str], seed: int, problem_id: str) -> str:
+def shuffled(choices: Sequence[str], seed: int, problem_id: str, ordered: bool = True) -> str:
     """The order in which options are shown, as letters of their places in the source: "CAB" shows the third first.
 
-    Follows from the seed and the problem's id alone. Options that name each other ("all of the above") keep theirs.
+    Follows from the seed and the problem's id alone. Options that name each other ("all of the above") keep theirs,
+    unless they have none in the source (not `ordered`: the right one is always first).
     """
     places = range(len(choices))
-    if any(_REFERS.search(choice) for choice in choices):
+    if ordered and any(_REFERS.search(choice) for choice in choices):
         return LETTERS[: len(choices)]
     keys = [hashlib.sha256(json.dumps([seed, problem_id, i]).encode()).digest() for i in places]
     return "".join(LETTERS[i] for i in sorted(places, key=keys.__getitem__))
@@ -53,9 +55,9 @@ def grade_choice(output: str, gold: str, choices: Sequence[str], timeout: float 
 _BEFORE = r"(?:[\s*_$:\"'“‘`(\[{]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf)\b"
 _BEFORE += r"|\b(?:option|choice|letter|therefore|thus|then|clearly|definitely|likely|most|indeed)\b){0,12}"
 _STATED = re.compile(
-    r"\b(?:answers?(?:\s+(?:choice|option|letter))?|(?:correct|right|best|final)\s+(?:option|choice|one|letter)|####)"
+    r"\b(?:answers?(?:\s+(?:choice|option|letter))?|(?:correct|right|best|final)\s+(?:option|choice|one|letter))"
     r"(?:\s+(?:here|to\s+(?:the|this)\s+\w+|for\s+(?:the|this)\s+\w+|among\s+\w+\s+\w+))?"
-    r"[\s*_]{0,5}(?:\b(?:is|are|must\s+be|should\s+be|would\s+be|will\s+be)\b|[:=])|####",
+    r"[\s*_]{0,5}(?:\b(?:is|are|must\s+be|should\s+be|would\s+be|will\s+be)\b|[:=])|" + HASHES,
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(
@@ -63,7 +65,13 @@ _SUBJECT = re.compile(
     r"(?:therefore\s|thus\s|then\s|indeed\s)?(?:clearly\s)?(?:the\s)?(?:only\s)?"
     r"(?:most\s(?:likely|accurate)\s)?(?:correct|right|best|true|answer)\b"
 )
-_PICKED = re.compile(rf"\b(?:choose|pick|select|go with|chose)\b{_BEFORE}([A-J])(?![\w'’])", re.IGNORECASE)
+_NEGATED = re.compile(r"\b(?:neither|nor|or|not)\s\(?$", re.IGNORECASE)  # "neither A nor B is right"
+_PICKED = re.compile(
+    r"\b(?:choose|pick|select|go with|chose|leaves|leaving)\b(?:\s(?:us|only|just|with))*"
+    + _BEFORE
+    + r"([A-J])(?![\w'’])",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(
     r"(?:\b(?:option|choice)\s*[*_(\[\"'“]{0,4}([A-J])|\*\*\s?\(?([A-J])\)?[.):]?\s?\*\*)(?![\w'’])"
     r"(?!\W{0,4}(?:is|was|are|can be|would be)\s+(?:not|n't|wrong|incorrect|false|out|eliminated|ruled|excluded)\b)"
@@ -73,8 +81,15 @@ _NAMED = re.compile(
 _REJECTED = re.compile(
     r"\b(?:not|rules? out|ruled out|eliminat\w+|exclud\w+|reject\w+|unlike|than)\W{1,3}$", re.IGNORECASE
 )
-_ANOTHER = r"\s*(?:,|/|&|\band\b|\bor\b|,\s*(?:and|or)\b)\s*\(?[A-J]\b"  # "A and C" names no option
-_LONE = re.compile(r"[\s*_$\\(\[{\"'“#>-]{0,12}([A-J])[\s*_$\\)\]}\"'”.!]{0,12}", re.IGNORECASE)
+# "A and C" names no option, unlike "A, since C is wrong" or "A, I think".
+_ANOTHER = (
+    r"\s*(?:,|/|&|\band\b|\bor\b|,\s*(?:and|or)\b)\s*\(?[%s]\b(?!\)?\s+(?:is|isn['’]t|was|has|does|doesn['’]t|can"
+    r"|would|am|fails|think|believe|guess)\b)"
+)
+_LONE = re.compile(
+    r"(?:\b(?:thus|so|therefore|hence)\b,?)?[\s*_$\\(\[{\"'“#>-]{0,12}([A-J])[\s*_$\\)\]}\"'”.!]{0,12}",
+    re.IGNORECASE,
+)
 _OPTION = re.compile(r"\W{0,4}[A-J][).:]\W{0,3}\s")  # a line such as "C) iron"
 
 
@@ -115,7 +130,11 @@ def _statements(
             yield match.start(), letter if letter != "?" else None
     for pattern in (_SUBJECT, _PICKED):
         for match in pattern.finditer(output):
-            if match[1] in letters:
+            start, end = match.span(1)
+            two = _NEGATED.search(output[max(0, start - 10) : start]) or re.match(
+                _ANOTHER % letters, output[end : end + 20]
+            )
+            if match[1] in letters and not two:
                 yield match.start(), match[1]
     last = _last_line(output)
     lone = _LONE.fullmatch(last)
@@ -139,7 +158,7 @@ def _content(text: str, letters: str, words: Sequence[str]) -> str | None:
     match = re.match(rf"{_BEFORE}([{letters}])(?![\w'’])", line) or re.fullmatch(
         rf"{_BEFORE}([{letters}])[\s*_$\\)\]}}.,!]{{0,8}}", line, re.IGNORECASE
     )
-    if match and re.match(r"\W{0,3}" + _ANOTHER, line[match.end(1) :]):
+    if match and re.match(r"\W{0,3}" + _ANOTHER % letters, line[match.end(1) :]):
         return "?"
     article = match is not None and match[1] == "A" and re.match(r"[ ][a-z]", line[match.end(1) :])
     if match and not (article and longest):

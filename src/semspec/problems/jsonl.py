@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,8 @@ def read_problems(path: Path | str, seed: int = 0) -> list[Problem]:
     """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain", "choices") a line.
 
     "choices", {"A": ...} or a list, makes it multiple choice: the answer is one's key, letter or text, and they are
-    shown in an order that follows from `seed`. A missing id becomes "FILENAME/LINE". `UserError` names the file and
-    line of the first mistake.
+    shown in an order that follows from `seed`. Of an answer such as GSM8K's own, what follows the last "####" is kept.
+    A missing id becomes "FILENAME/LINE". `UserError` names the file and line of the first mistake.
     """
     path = Path(path)
     problems: list[Problem] = []
@@ -77,7 +78,7 @@ def to_problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Probl
     number_like = isinstance(answer, int | float) and not isinstance(answer, bool)
     if not (isinstance(answer, str) or number_like) or (isinstance(answer, float) and not math.isfinite(answer)):
         raise UserError(f"{where}: the answer is neither text nor a number; write it as a string or a number")
-    answer = str(answer).strip()
+    answer = after_hashes(str(answer)).strip()
     if not answer:
         raise UserError(f"{where}: the answer is empty; write the gold answer")
     key: Any = row.get("id")
@@ -94,6 +95,12 @@ def to_problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Probl
     except UnicodeEncodeError:
         raise UserError(f"{where} holds half of a surrogate pair; write the character itself") from None
     return problem
+
+
+def after_hashes(answer: str) -> str:
+    """What follows the last "####" of an answer with its rationale, as GSM8K has it; else the answer as it is."""
+    _, hashes, last = answer.rpartition("####")
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", last.strip()) if hashes else answer
 
 
 def _with_choices(problem: Problem, choices: Any, where: str, seed: int) -> Problem:

@@ -34,9 +34,12 @@ def dataset_id(problems: Sequence[Problem]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def as_choice(problem: Problem, options: Sequence[str], seed: int) -> Problem:
-    """A problem whose answer is a letter of `options`, with them shuffled and written under its question."""
-    order = shuffled(options, seed, problem.id)
+def as_choice(problem: Problem, options: Sequence[str], seed: int, ordered: bool = True) -> Problem:
+    """A problem whose answer is a letter of `options`, with them shuffled and written under its question.
+
+    ordered: the order of `options` is one to show, so that options that name each other keep it.
+    """
+    order = shuffled(options, seed, problem.id, ordered)
     shown = tuple(options[LETTERS.index(letter)] for letter in order)
     return replace(
         problem,

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from semspec.errors import UserError
 from semspec.problems import language
 from semspec.problems.grading import boxes, final_answer
-from semspec.problems.jsonl import objects, read_problems, to_problem
+from semspec.problems.jsonl import after_hashes, objects, read_problems, to_problem
 from semspec.problems.problem import Problem, as_choice
 
 Split = Literal["train", "validation", "test"]
@@ -148,11 +148,7 @@ def _gsm8k(split: str, limit: int, folder: Path | None) -> list[Problem]:
         problems = read_problems(folder / "gsm8k" / f"{part}.jsonl")
     else:
         rows = _hub_rows(*GSM8K, f"main/{part}-00000-of-00001.parquet", "gsm8k")
-        golds = (r["answer"].rpartition("####")[2].strip().replace(",", "") for r in rows)
-        problems = [
-            Problem(f"gsm8k/{part}/{i}", row["question"], gold)
-            for i, (row, gold) in enumerate(zip(rows, golds, strict=True))
-        ]
+        problems = [Problem(f"gsm8k/{part}/{i}", r["question"], after_hashes(r["answer"])) for i, r in enumerate(rows)]
     if split != "test":
         problems = _part(problems, split)
     return problems[:limit]
@@ -186,7 +182,7 @@ def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | N
 def _gpqa(row: dict[str, Any], place: int, seed: int) -> Problem:
     options = [row[name].strip() for name in _GPQA_OPTIONS]
     name = f"gpqa_diamond/{row.get('Record ID') or place}"
-    return as_choice(Problem(name, row["Question"].strip(), "A", "science"), options, seed)
+    return as_choice(Problem(name, row["Question"].strip(), "A", "science"), options, seed, ordered=False)
 
 
 def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Problem]:
