@@ -93,7 +93,7 @@ def solve(question: str, settings: Settings, root: Path, method: str = "semantic
     """
     from rich.console import Console
 
-    from semspec.problems.grading import final_answer
+    from semspec.problems.answer import final_answer
 
     if not question.strip():
         raise UserError('the question is empty; write it in quotes: semspec solve "What is 6 times 7?"')

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from semspec.problems import grading
+from semspec.problems.answer import final_answer
 from semspec.problems.choice import chosen, grade_choice
-from semspec.problems.grading import equivalent, final_answer, grade
+from semspec.problems.grading import equivalent, grade
+from semspec.problems.mathverify import WORKER
 
 SAME = [
     ("18", "18"),
@@ -486,8 +487,8 @@ def test_time_is_bounded_in_any_thread():
 def test_worker_that_dies_is_replaced():
     """A killed worker costs one restart, no error."""
     assert equivalent(r"\sqrt{4}", "2")
-    grading._WORKER._process.kill()
-    grading._WORKER._process.wait()
+    WORKER._process.kill()
+    WORKER._process.wait()
     assert equivalent(r"\sqrt{4}", "2")
 
 
@@ -510,7 +511,7 @@ def test_many_threads_share_the_worker():
 
 def test_plain_numbers_need_no_worker(monkeypatch):
     """Numbers are compared without starting a process."""
-    monkeypatch.setattr(grading._WORKER, "compare", lambda *_: pytest.fail("worker used"))
+    monkeypatch.setattr(WORKER, "compare", lambda *_: pytest.fail("worker used"))
     assert grade("#### 18", "18").correct
     assert not grade(r"\boxed{17}", "18").correct
     assert equivalent("1,000", "1000")

@@ -113,7 +113,11 @@ class LlamaCppEngine(LocalEngine):
         key = tuple(prompt)
         if key not in self._prefixes:
             sequence, n = self.llama.acquire(), len(key)
-            logits = self.compute(key, [sequence] * n, range(n), np.arange(n) == n - 1)
+            try:
+                logits = self.compute(key, [sequence] * n, range(n), np.arange(n) == n - 1)
+            except BaseException:
+                self.llama.release(sequence)
+                raise
             self._prefixes[key] = sequence, logits
             while len(self._prefixes) > PREFIXES:
                 self.llama.release(self._prefixes.pop(next(iter(self._prefixes)))[0])

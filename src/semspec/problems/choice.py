@@ -12,7 +12,8 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from semspec.problems.grading import HASHES, MAX_COMPARED, TIMEOUT, Grade, boxes, equivalent
+from semspec.problems.answer import HASHES, MAX_COMPARED, boxes
+from semspec.problems.grading import TIMEOUT, Grade, equivalent
 
 LETTERS = "ABCDEFGHIJ"
 ASK = "Answer with the letter of the right option."

@@ -1,31 +1,19 @@
 """Is the final answer of a text the gold answer?
 
-The answer is found by its form (a box, "####", "the answer is", else the last number). Plain numbers are
-compared here, everything else by math-verify in a worker process that ends when a comparison takes too long:
-math-verify's own time limit is a signal, which works in a program's main thread only. Knows nothing of
-problems, models or methods.
+Plain numbers are compared here, with their units; everything else by math-verify. Knows nothing of problems, models or
+methods.
 """
 
 from __future__ import annotations
 
-import atexit
-import json
-import math
-import os
 import re
-import subprocess
-import sys
-import threading
-import time
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
+from semspec.problems.answer import ASIDE, MAX_COMPARED, final_answer
+from semspec.problems.mathverify import WORKER
+
 TIMEOUT = 5.0  # seconds of processor time for one comparison: a busy machine changes no verdict
-WALL = 4.0  # times that limit on the clock: what ends a comparison where processor time can't be limited
-START_TIMEOUT = 120.0  # seconds for the worker's imports
-MAX_COMPARED = 500  # characters; a longer answer is right only if it is the gold answer to the letter
-MEMORY = 4 << 30  # bytes of address space that the worker may take
 
 
 @dataclass(frozen=True)
@@ -39,92 +27,13 @@ class Grade:
 def grade(output: str, gold: str, timeout: float = TIMEOUT) -> Grade:
     """Grade a model's whole output against the gold answer. Never raises.
 
-    timeout: seconds of processor time for the comparison (`WALL` times that on the clock); past it, wrong.
+    timeout: seconds of processor time for the comparison (`mathverify.WALL` times that on the clock); past it, wrong.
     """
     answer = final_answer(output)
     if answer is None:
         return Grade(False, None)
     return Grade(equivalent(answer, gold, timeout), answer)
 
-
-# --- finding the answer ---
-
-_BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"\\boxed\s*([^\s{}\\$.,;]+)")
-# "#### 18", but not a heading over more text: "#### Step 2", "#### 2. The sum".
-HASHES = r"(?<!#)####(?!#|[ \t*]{0,9}(?:[a-zA-Z]{2}|\d+[.:)][ \t])[^\n]{0,200}\n\s{0,99}\S)"
-_STATED = re.compile(rf"{HASHES}[ \t]*|\banswer\W{{0,5}}(?:is\b(?!\s+not\b)|:|=)(?:\s*:)?", re.IGNORECASE)
-_ASIDE = re.compile(r"\s\((?:[a-zA-Z]{4}|one|two|six|ten)[a-zA-Z ,'’-]*\)")  # "18 (eighteen)"
-_FORMULA = re.compile(
-    r"[\s*:]*(?:\$\$([^$]+)\$\$|\$(?!\s)([^$]*[^$\s])\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.DOTALL
-)
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-_SIGNED = r"(?<![\w.,)\]])-?\$?"  # "3-5" is a difference, "is -5" a negative number
-_FRACTIONED = rf"(?:\d{{1,4}} (?=\d{{1,4}}/\d))?(?:{_NUMBER})(?:/\d+)?"  # 3, 1/2, 2 1/2
-_LAST_NUMBER = re.compile(rf"(?:{_SIGNED})?{_FRACTIONED}(?:\\?%)?")
-_FIRST_NUMBER = re.compile(rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?{_FRACTIONED}(?:\s?\\?%)?)(?=[\s,;:!)*$]|\.(?!\d)|$)")
-
-
-def final_answer(output: str) -> str | None:
-    """The answer that a text ends in, as it is written there; None when it has none."""
-    boxed = _last_box(output)
-    if boxed is not None:
-        return boxed
-    stated = _last(_STATED, output)
-    if stated is not None:
-        answer = _statement(output[stated.end() : stated.end() + MAX_COMPARED])
-        if answer:
-            return answer
-    number = _last(_LAST_NUMBER, output)
-    return number.group() if number else None
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
-
-
-def boxes(output: str) -> list[tuple[int, int]]:
-    """(start, end) of what each complete \\boxed{...} holds, as they close; empty ones don't count.
-
-    In one pass, however the braces are (un)balanced. Without any, the last \\boxed with no braces.
-    """
-    found: list[tuple[int, int]] = []
-    open_braces: list[int] = []  # where a box's content starts, or -1 for another brace
-    for match in _BRACES.finditer(output):
-        token = match.group()
-        if token == "}":
-            start = open_braces.pop() if open_braces else -1
-            if start >= 0 and not output[start : match.start()].isspace() and start < match.start():
-                found.append((start, match.start()))
-        elif token == "{":
-            open_braces.append(-1)
-        elif token.endswith("{") and len(token) > 2:
-            open_braces.append(match.end())
-    bare = None if found else _last(_BARE_BOX, output)
-    return found if bare is None else [bare.span(1)]
-
-
-def _last_box(output: str) -> str | None:
-    """What the last box holds."""
-    for start, end in boxes(output)[-1:]:
-        return re.sub(r"\\(?:boxed|fbox)\b\s*", "", output[start:end].strip())
-    return None
-
-
-def _statement(rest: str) -> str | None:
-    """The answer in what follows "the answer is": its formula, else its first number, else the sentence."""
-    formula = _FORMULA.match(rest)
-    if formula:
-        return next(g for g in formula.groups() if g is not None).strip()
-    line = next((x for x in rest.split("\n") if x.strip(" \t\r*:")), "").strip(" \t\r*:_")
-    line = _ASIDE.sub("", re.split(r"[.!?](?:\s|$)", line, maxsplit=1)[0]).strip(" *_")
-    number = _FIRST_NUMBER.match(line)
-    if number and not re.search(r"[=(\[{\\^+]", line):
-        return number.group(1).strip()
-    return line or None
-
-
-# --- comparing ---
 
 _PLAIN = re.compile(
     r"(?:(?P<name>[a-zA-Z]\w{0,3})\s*=\s*)?(?P<sign>[-+−]?)\s*[$€£]?\s*(?P<minus>[-−]?)"
@@ -184,7 +93,7 @@ def _bare(text: str) -> str:
     # A letter that is set as text is a unit; as a word it is none of a formula's letters.
     text = _LETTERED.sub(lambda match: f" {_LETTER_UNITS[match[1]]} ", text)
     text = re.sub(r"\s*\bpercent\b", "%", _TEXT.sub(r" \1 ", text))
-    return _ASIDE.sub("", " ".join(text.split())).rstrip(".").strip()
+    return ASIDE.sub("", " ".join(text.split())).rstrip(".").strip()
 
 
 def _stem(word: str) -> str:
@@ -296,119 +205,4 @@ def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
         return bare.casefold() == bare_gold.casefold()
     # What looks like units may be a formula's letters.
     pairs = dict.fromkeys([(bare, bare_gold), (value, value_gold)])
-    return any(_WORKER.compare(*pair, timeout) for pair in pairs)
-
-
-# --- math-verify in a process of its own ---
-
-
-class _Worker:
-    """One process that compares answers, started at the first need and again after it had to end."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._owner = 0
-
-    def compare(self, answer: str, gold: str, timeout: float) -> bool:
-        """Math-verify's verdict; one caller at a time."""
-        with self._lock:
-            try:
-                if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-                    self._start()
-                return self._ask(json.dumps([answer, gold, timeout]), WALL * timeout) == "true"
-            except (OSError, ValueError):
-                self.stop()
-                return False
-
-    def _start(self) -> None:
-        path = os.pathsep.join(p for p in sys.path if p)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from semspec.problems.grading import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            encoding="utf-8",
-        )
-        self._owner = os.getpid()
-        if not self._ask(None, START_TIMEOUT):
-            raise OSError("the grading process does not start")
-
-    def _ask(self, line: str | None, seconds: float) -> str:
-        """Send a line, wait for one. After `seconds` the process is killed, and what comes back is empty."""
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(seconds, process.kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            if line is not None:
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-            reply = process.stdout.readline().strip()
-        finally:
-            timer.cancel()
-        if not reply:
-            self.stop()
-        return reply
-
-    def stop(self) -> None:
-        """End the process, if it is this program's own and not a fork's copy."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                try:
-                    if pipe is not None:
-                        pipe.close()
-                except OSError:
-                    pass  # what was still unsent has nowhere to go
-
-
-_WORKER = _Worker()
-atexit.register(_WORKER.stop)
-
-
-def serve() -> None:
-    """The worker: a JSON line [answer, gold, seconds] in, `true` or `false` out, until the input ends."""
-    import faulthandler
-    import logging
-
-    # A watchdog of its own, so that it never outlives a parent that died by much.
-    faulthandler.dump_traceback_later(START_TIMEOUT, exit=True)
-    _limit("RLIMIT_AS", MEMORY)
-    _limit("RLIMIT_CORE", 0)
-    logging.disable(logging.CRITICAL)
-    import math_verify
-
-    # Units are gone where they are units: its own list has letters such as t and h, which a formula has too. LaTeX
-    # alone, as its other reading of a text takes any number in it.
-    latex = math_verify.LatexExtractionConfig()
-    latex = replace(latex, normalization_config=replace(latex.normalization_config, units=False))
-    replies, sys.stdout = sys.stdout, sys.stderr  # a library's print must not be taken for a verdict
-    print("ready", file=replies, flush=True)
-    faulthandler.cancel_dump_traceback_later()
-    for line in sys.stdin:
-        answer, gold, timeout = json.loads(line)
-        faulthandler.dump_traceback_later(WALL * timeout + 1, exit=True)
-        _limit("RLIMIT_CPU", math.ceil(time.process_time() + timeout))
-        try:
-            parsed = [math_verify.parse(f"${x}$", [latex], parsing_timeout=None) for x in (gold, answer)]
-            same = all(parsed) and math_verify.verify(*parsed, timeout_seconds=None)
-        except Exception:  # whatever a parser does with a model's text: it is not the gold answer
-            same = False
-        print(json.dumps(bool(same)), file=replies, flush=True)
-        faulthandler.cancel_dump_traceback_later()
-
-
-def _limit(name: str, most: int) -> None:
-    """Have the system end this process past a limit, where the system can."""
-    try:
-        import resource
-
-        which = getattr(resource, name)
-        resource.setrlimit(which, (most, resource.getrlimit(which)[1]))
-    except (ImportError, OSError, ValueError):
-        pass
+    return any(WORKER.compare(*pair, timeout) for pair in pairs)

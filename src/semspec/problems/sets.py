@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from semspec.errors import UserError
 from semspec.problems import language
-from semspec.problems.grading import boxes, final_answer
+from semspec.problems.answer import boxes, final_answer
 from semspec.problems.jsonl import after_hashes, objects, read_problems, to_problem
 from semspec.problems.problem import Problem, as_choice
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from semspec.problems.grading import boxes
+from semspec.problems.answer import boxes
 from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, stated, tokenise
 from semspec.semantics.normalise import normalise
 
