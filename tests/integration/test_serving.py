@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from served import serving, settings, slow_down
 
 from semspec.decoding import Setup
+from semspec.errors import UserError
 from semspec.serving.app import MAX_BODY
 
 HI = [{"role": "user", "content": "hi"}]
@@ -274,6 +275,31 @@ def slow(tmp_path):
     with serving(settings(tmp_path, "serve.max_tokens=400", "serve.queue=1", "serve.timeout=60"), "target") as running:
         slow_down(running, 0.03)
         yield running
+
+
+def test_an_engine_that_fails_at_work_is_no_mistake_of_the_request(tmp_path):
+    """Its server is gone: 502, which clients try again, and the next answer is as if nothing had happened."""
+    with serving(settings(tmp_path), "target") as running:
+        alone = ask(running, seed=0, max_tokens=8).json()["choices"]
+        session = running.desk.decoder.target.session
+
+        def gone(prompt):
+            raise UserError("the SGLang server can't be reached")
+
+        running.desk.decoder.target.session = gone
+        failed = ask(running, seed=0, max_tokens=8)
+        assert (failed.status_code, failed.json()["error"]["type"]) == (502, "server_error")
+        running.desk.decoder.target.session = session
+        assert ask(running, seed=0, max_tokens=8).json()["choices"] == alone
+
+
+def test_what_was_looked_at_in_vain_is_counted(server):
+    """As the bench counts it, though it is in no step."""
+    before = metric(server, "semspec_discarded_tokens_total")
+    reply = ask(server, method="speculative_thinking", seed=0, max_tokens=40).json()
+    discarded = reply["usage"]["completion_tokens_details"]["discarded_tokens"]
+    assert discarded > sum(s["rejected_tokens"] for s in reply["semspec"]["steps"])
+    assert metric(server, "semspec_discarded_tokens_total") == before + discarded
 
 
 @pytest.mark.parametrize("streamed", [True, False])

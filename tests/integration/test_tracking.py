@@ -321,6 +321,21 @@ def test_a_killed_registration_is_finished_by_the_next(project, settings, monkey
     assert outcome.version == "1" and outcome.champion and aliases(project, settings) == {"champion": "1"}
 
 
+def test_a_killed_promotion_is_finished_by_the_next(project, settings, monkeypatch):
+    """Killed between the champion's alias and the gate's tag: the next run writes it, and a rollback stays one."""
+    assert answers(project, settings, "yn").champion
+    crown = registry.Registry._crown
+    monkeypatch.setattr(registry.Registry, "_crown", lambda self, version: crown(self, version) or 1 / 0)
+    write_answers(project, "yy")
+    assert tracking.register(project, settings, tracking.log_run(project, settings)) is None
+    monkeypatch.undo()
+    assert aliases(project, settings)["champion"] == "2"
+    assert answers(project, settings, "yy").champion and aliases(project, settings) == {"champion": "2"}
+    act("rollback", None, settings, project, False, as_json=False)
+    assert not answers(project, settings, "yy").champion
+    assert aliases(project, settings)["champion"] == "1"
+
+
 def test_without_results_a_version_stays_challenger(project, settings):
     """Probes that no comparison has used are registered, and replace no champion."""
     assert answers(project, settings, "yn").champion

@@ -17,14 +17,14 @@ import optuna
 import pytest
 from fakes import FakeEngine, blank_line
 
-from semspec import config, schema
+from semspec import config, files, schema
 from semspec.decoding import Semantic, Setup
 from semspec.decoding.acceptance import Judgement
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Segment
 from semspec.errors import UserError
 from semspec.planning.cost import Cost, Curve, measured_once
-from semspec.tuning import command, search, space, trees
+from semspec.tuning import command, launch, live, search, space, trees
 from semspec.tuning.fits import Fits
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
@@ -158,6 +158,10 @@ def test_cost_adds_up_and_is_measured_once(tmp_path):
     work = {"draft": {1: 10, 2: 2, 5: 1}, "target": {1: 1, 7: 1}}  # 10 + 2 * 1.5 + 3 beyond the curve; 2 + 3.2
     assert cost.seconds(work, judged=2) == pytest.approx(1 + 16 + 5.2)
     assert Cost.from_json(cost.to_json()) == cost
+    plain = replace(cost, plain={"target": Curve((1, 2), (1.0, 1.1))})  # which pools no states: 1 + 1.6
+    assert plain.seconds(work, judged=2) == cost.seconds(work, judged=2) == cost.seconds(work, 2, ["target"])
+    assert plain.seconds(work, 2, ["target", "draft"]) == pytest.approx(1 + 16 + 2.6)
+    assert Cost.from_json(plain.to_json()) == plain
     found = [measured_once(tmp_path, {"models": "a"}, lambda c=c: c) for c in (cost, Cost(cost.target, cost.draft))]
     assert found == [cost, cost]
     assert measured_once(tmp_path, {"models": "b"}, lambda: replace(cost, judge=1.0)).judge == 1.0
@@ -252,6 +256,12 @@ def test_front_winner_and_shortlist():
     assert [t.number for t in search.shortlist(trials, free, 9)] == [0, 1, 4, 2]
 
 
+def test_what_ran_beyond_the_limit_is_no_winner():
+    ran = [live.Live(n, 0.5, 1.0, ratio, combined, {}) for n, ratio, combined in ((0, 0.9, 0.8), (1, 0.7, 0.2))]
+    assert [v.number for v in live.order(ran, None)] == [0, 1]
+    assert [v.number for v in live.order(ran, 0.8)] == [1] and live.order(ran, 0.5) == []
+
+
 KILLED = """
 import os, psutil, sys, time
 from pathlib import Path
@@ -318,6 +328,38 @@ def test_one_name_is_one_search(tmp_path):
         search.begin(tmp_path, "s", settings("bench.gamma=2"))
 
 
+def test_one_winner_after_another(tmp_path):
+    """Each is applied to what the search began with, and the search goes on after each of them."""
+    shutil.copy(REPO / "params.yaml", tmp_path)
+    begun = config.load(tmp_path)
+    out = search.begin(tmp_path, "s", begun)
+    (out / "table.md").write_text("")
+    wins = [{"bench.gamma": 2, "decide.rule": "ratio", "decide.threshold": None}, {"bench.gamma": 3}]
+    for number, win in enumerate(wins):
+        search.begin(tmp_path, "s", config.load(tmp_path))
+        files.write_json(out / "results.json", {"winner": {"number": number, "overrides": win}})
+        assert "not written" in launch.conclusion(tmp_path, "s", write=False)
+        search.begin(tmp_path, "s", config.load(tmp_path))
+        launch.conclusion(tmp_path, "s", write=True)
+        assert config.load(tmp_path) == search.changed(begun, win)
+    search.begin(tmp_path, "s", config.load(tmp_path))
+    with pytest.raises(UserError, match="other parameters"):
+        search.begin(tmp_path, "s", search.changed(begun, {"bench.gamma": 4}))
+
+
+def test_an_applied_winners_labels_are_not_taken_for_those_of_the_beginning(tmp_path, monkeypatch):
+    """The project's data are made as its params.yaml says; a trial with other labels has its own."""
+    asked = []
+    monkeypatch.setattr(search.material, "folder", lambda mine, base, root: asked.append((mine, base)) or root)
+    monkeypatch.setattr(search, "questions", lambda settings: [object()])
+    monkeypatch.setattr(search.Fits, "probes", lambda *args: {})
+    begun = settings("cluster.labels=cross")
+    config.write(tmp_path, search.changed(begun, {"cluster.labels": "own", "decide.rule": "ratio"}))
+    search.Searcher(tmp_path, begun, None).probes(begun)
+    ((mine, base),) = asked
+    assert (mine.cluster.labels, base.cluster.labels) == ("cross", "own")
+
+
 def test_the_winner_goes_to_params_with_a_diff(tmp_path):
     """Shown without a change, then changed with every comment kept."""
     shutil.copy(REPO / "params.yaml", tmp_path)
@@ -339,6 +381,8 @@ def test_no_test_question_is_searched_on(tmp_path, monkeypatch):
 
     with pytest.raises(UserError, match="training or test"):
         trees.questions(settings("tune.dataset=a.jsonl", "bench.dataset=a.jsonl"))
+    with pytest.raises(UserError, match="training or test"):
+        trees.questions(settings("tune.dataset=./a.jsonl", f"contexts.dataset={Path.cwd() / 'a.jsonl'}"))
     (tmp_path / "b.jsonl").write_text('{"id": "1", "question": "1+1?", "answer": 2}\n')
     monkeypatch.chdir(tmp_path)
     assert [p.id for p in trees.questions(settings("tune.dataset=b.jsonl"))] == ["1"]

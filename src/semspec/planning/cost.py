@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -65,23 +65,27 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of all work. judge: of one judged step."""
+    """Seconds of all work. judge: of one judged step; plain: {role: its curve while it pools no states}."""
 
     draft: Curve
     target: Curve
     judge: float = 0.0
+    plain: Mapping[str, Curve] = field(default_factory=dict)
 
-    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0) -> float:
-        """{role: its passes} and how many steps were judged -> seconds of an answer."""
+    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0, unseen: Collection[str] = ()) -> float:
+        """{role: its passes} and how many steps were judged -> seconds. unseen: the roles that pool nothing."""
         curves: dict[str, Curve] = {role: getattr(self, role) for role in work}
+        curves |= {role: self.plain[role] for role in unseen if role in self.plain}
         return self.judge * judged + sum(curves[role].of(passes) for role, passes in work.items())
 
     def to_json(self) -> dict[str, Any]:
-        return {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}
+        found = {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}
+        return found | {"plain": {role: curve.to_json() for role, curve in self.plain.items()}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cost:
-        return cls(Curve.from_json(data["draft"]), Curve.from_json(data["target"]), data["judge"])
+        plain = {role: Curve.from_json(curve) for role, curve in data.get("plain", {}).items()}
+        return cls(Curve.from_json(data["draft"]), Curve.from_json(data["target"]), data["judge"], plain)
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:

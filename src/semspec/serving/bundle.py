@@ -95,13 +95,16 @@ def _of_bundle(base: Settings, bundle: dict[str, Any]) -> dict[str, Any]:
 def check_models(bundle: dict[str, Any], settings: Settings) -> None:
     """Compare every file of both models with the bundle's SHA-256; `UserError` that says which differs."""
     for role in ROLES:
-        name = getattr(settings.models, role)
+        name, served = getattr(settings.models, role), settings.engine.of(role).kind == "sglang"
         hint = f"name the model that the probes were trained with: --set models.{role}=FOLDER"
         try:
-            folder = ensure(name, settings.models.trust_remote_code)
+            folder = ensure(name, settings.models.trust_remote_code, weights=not served)
         except UserError as e:
             raise UserError(f"the bundle's {role} can't be had: {e}; or {hint}") from None
+        folder = folder.parent if folder.is_file() else folder  # a GGUF file is a model by itself
         for file, wanted in sorted(bundle["models"][role].get("files", {}).items()):
+            if served and file.endswith(".safetensors"):
+                continue  # the server has the weights
             found = sha256(folder / file) if (folder / file).is_file() else "missing"
             if found != wanted:
                 raise UserError(

@@ -73,6 +73,7 @@ class Done:
     finish: Finish
     steps: tuple[TraceStep, ...]
     seconds: float
+    discarded_tokens: int = 0
 
     def tokens(self, author: Author) -> int:
         return sum(s.n_tokens for s in self.steps if s.author == author)
@@ -119,11 +120,12 @@ class Decoder:
         try:
             answer = method.answer(ask.question, ask.seed, watch.step)
             finish = "stop" if answer.finish_reason == "eos" else "length"
+            discarded = answer.discarded_tokens
         except _Stopped:
-            pass
+            discarded = sum(s.rejected_tokens for s in watch.steps)
         watch.finish()
         seconds = time.perf_counter() - started
-        return Done(method.name, n_prompt, watch.text[: watch.shown], finish, tuple(watch.steps), seconds)
+        return Done(method.name, n_prompt, watch.text[: watch.shown], finish, tuple(watch.steps), seconds, discarded)
 
     def _prepare(self, ask: Ask, watch: _Watch) -> decoding.Method:
         """The method as the request wants it, over engines that are watched."""

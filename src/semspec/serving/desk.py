@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -128,7 +129,10 @@ class Desk:
     async def _decode(self, job: Job) -> Done | Failed:
         loop = asyncio.get_running_loop()
 
+        begun = threading.Event()
+
         def emit(event: Begun | Piece) -> None:
+            begun.set()
             loop.call_soon_threadsafe(job.events.put_nowait, event)
 
         try:
@@ -138,7 +142,10 @@ class Desk:
         except Halted as e:
             return self._failure(e.args[0])
         except UserError as e:
-            return Failed(400, str(e))
+            if not begun.is_set():
+                return Failed(400, str(e))
+            log.error("a request failed: %s", e)  # an engine's word, such as a server that is gone
+            return Failed(502, str(e))
         except Exception:
             log.exception("a request failed")
             return Failed(500, "the server failed to answer; its log says why")

@@ -52,10 +52,10 @@ class Metrics:
         if not isinstance(last, Done):
             return
         self.prompt.inc(last.prompt_tokens)
+        self.discarded.inc(last.discarded_tokens)
         self.answer.labels(last.method).observe(last.seconds)
         for step in last.steps:
             self.tokens.labels(step.author).inc(step.n_tokens)
-            self.discarded.inc(step.rejected_tokens)
             self.step.labels(last.method).observe(step.seconds)
             if step.accepted is not None:
                 self._steps[0] += 1

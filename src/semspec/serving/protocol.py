@@ -222,9 +222,7 @@ class Usage(BaseModel):
     @classmethod
     def of(cls, done: Done) -> Usage:
         draft, target = done.tokens("draft"), done.tokens("target")
-        details = Details(
-            draft_tokens=draft, target_tokens=target, discarded_tokens=sum(s.rejected_tokens for s in done.steps)
-        )
+        details = Details(draft_tokens=draft, target_tokens=target, discarded_tokens=done.discarded_tokens)
         total = done.prompt_tokens + draft + target
         return cls(
             prompt_tokens=done.prompt_tokens,

@@ -193,6 +193,9 @@ class Registry:
         """Make a version the champion if the gate lets it pass (`force`: whatever the gate says)."""
         champion = self.champion()
         if version == champion:
+            self._crown(version)  # a killed promotion may have left it without the rest
+            if GATE_TAG not in self.client.get_model_version(self.name, version).tags:
+                self.client.set_model_version_tag(self.name, version, GATE_TAG, "passed: it was the champion before")
             return Outcome(self.name, version, True, "it was so before")
         new, old = self._evaluation(version), None
         if champion is not None:

@@ -23,6 +23,9 @@ def main(arguments: list[str]) -> int:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
+    except OSError as e:  # a full disk, a folder that may not be written
+        print(f"error: {e.filename or 'system'}: {e.strerror or e}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -153,9 +153,7 @@ def conclude(root: Path, name: str) -> None:
         lived = files.read_json(out / "live.json")
         measured = [Live(**v) for v in lived["configurations"]]
         by_number = {t.number: t for t in found}
-        limit = settings.tune.latency_limit
-        ok = {v.number: limit is None or v.ratio <= limit for v in measured}
-        winner = next((by_number[v.number] for v in best_first(measured, ok)), winner)
+        winner = next((by_number[v.number] for v in best_first(measured, settings.tune.latency_limit)), None)
         chosen = [by_number[v.number] for v in measured]
         figures.save(pictures.agreement(chosen, measured, lived["spearman"]), out, "agreement")
     if winner is not None and not better(winner, known[PRESENT], settings):

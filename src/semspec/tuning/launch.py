@@ -45,16 +45,25 @@ def run_step(root: Path, step: str, name: str, *more: int, log: Any = None, live
 
 
 def conclusion(root: Path, name: str, write: bool) -> str:
-    """The table of a search, its winner and the difference that it makes to params.yaml; made only if `write`."""
+    """The table of a search, its winner and the difference that it makes to params.yaml; made only if `write`.
+
+    What an earlier winner of the search has changed, and this one doesn't, is as it was when the search began.
+    """
+    from semspec import files
     from semspec.tuning.command import apply
-    from semspec.tuning.search import folder, winner_of
+    from semspec.tuning.search import APPLIED, applied, folder, winner_of
 
     out = folder(root, name)
     text = (out / "table.md").read_text(encoding="utf-8")
     winner = winner_of(root, name)
     if winner is None:
         return f"{text}\nno trial within the limits does better than params.yaml; nothing to apply\n"
-    difference = apply(root, winner["overrides"], write)
+    begun = files.read_json(out / "settings.json")
+    sections = (dotted.split(".") for dotted in applied(root, name))
+    before = {f"{section}.{own}": begun[section][own] for section, own in sections}
+    difference = apply(root, before | winner["overrides"], write)
+    if write:
+        files.write_json(out / APPLIED, winner["overrides"])
     if not difference:
         return f"{text}\nparams.yaml has the winner (trial {winner['number']}) already\n"
     done = "written to params.yaml; `dvc repro` or `semspec run` now reproduces it" if write else "not written: --apply"

@@ -7,7 +7,7 @@ well the replay's order holds. Knows the bench's runner; knows nothing of the se
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ def agreement(chosen: list[Found], live: list[Live]) -> dict[str, float]:
     return out
 
 
-def order(live: list[Live], feasible: Mapping[int, bool]) -> list[Live]:
-    """Best first, by what was measured."""
-    return sorted((v for v in live if feasible[v.number]), key=lambda v: (-v.combined, v.number))
+def order(live: list[Live], limit: float | None) -> list[Live]:
+    """Best first, by what was measured; without those beyond `limit` times the target's latency."""
+    within = [v for v in live if limit is None or v.ratio <= limit]
+    return sorted(within, key=lambda v: (-v.combined, v.number))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL = "journal.log"
+APPLIED = "applied.json"  # of a winner, by `--apply`: {"section.name": value}
 MISSING = 0.1  # a trial that lost a larger share of the questions is not feasible
 FREE = frozenset({"trials", "workers", "live", "live_seeds", "extend"})  # of `tune`: may change between two calls
 
@@ -42,15 +43,16 @@ def folder(root: Path, name: str) -> Path:
 def begin(root: Path, name: str, settings: Settings) -> Path:
     """The search's folder, with its settings; `UserError` when it was begun with other ones.
 
-    What its own winner changed in params.yaml makes no other search: it goes on from where it began.
+    What its own winner changed in params.yaml makes no other search, be it the last or the one that was applied: it
+    goes on from where it began.
     """
     out = folder(root, name)
     path = out / "settings.json"
     if path.exists():
         begun = config.validate(files.read_json(path), str(path))
         if _fixed(begun) != _fixed(settings):
-            won = winner_of(root, name) or {}
-            if _fixed(changed(begun, won.get("overrides", {}))) != _fixed(settings):
+            own = [applied(root, name), (winner_of(root, name) or {}).get("overrides", {})]
+            if _fixed(settings) not in [_fixed(changed(begun, overrides)) for overrides in own]:
                 raise UserError(
                     f"the search '{name}' was begun with other parameters; give this one another --name, or delete "
                     f"{out.relative_to(root)}"
@@ -66,6 +68,12 @@ def winner_of(root: Path, name: str) -> dict[str, Any] | None:
     path = folder(root, name) / "results.json"
     found = files.read_json(path)["winner"] if path.exists() else None
     return None if found is None else dict(found)
+
+
+def applied(root: Path, name: str) -> dict[str, Any]:
+    """What the search has changed in params.yaml; {} before its first winner is applied."""
+    path = folder(root, name) / APPLIED
+    return files.read_json(path) if path.exists() else {}
 
 
 def _mend(journal: Path) -> None:
@@ -110,6 +118,8 @@ class Searcher:
     def __post_init__(self) -> None:
         self.problems = self.problems or questions(self.settings)
         self.pair = self.pair or loader(self.settings)
+        # what the project's samples and labels were made with: an applied winner may have changed them
+        self.made = config.load(self.root) if (self.root / config.PARAMS).exists() else self.settings
 
     def tree(self, settings: Settings) -> Tree:
         split = settings.text.split
@@ -118,7 +128,7 @@ class Searcher:
         return self.trees[split]
 
     def probes(self, settings: Settings, whole: bool = False) -> dict[str, Any]:
-        where = material.folder(settings, self.settings, self.root)
+        where = material.folder(settings, self.made, self.root)
         if where not in self.fits:
             self.fits[where] = Fits(self.root / "data/tune/fits", where)
         return self.fits[where].probes(settings, whole)
@@ -126,7 +136,7 @@ class Searcher:
     def ranking(self) -> dict[str, list[float]]:
         """Scores of single layers, from cross-labels, which every sample has."""
         crossed = changed(self.settings, {"cluster.labels": "cross"})
-        where = material.folder(crossed, self.settings, self.root)
+        where = material.folder(crossed, self.made, self.root)
         return kept_by_layer(crossed, where, self.root / "data/tune/fits")
 
     def n_layers(self) -> dict[str, int]:

@@ -35,7 +35,8 @@ def questions(settings: Settings) -> list[Problem]:
     """The validation questions of a search: never the test's. `UserError` where a set has none of its own."""
     chosen = settings.tune
     name = chosen.dataset or settings.contexts.dataset
-    if name.endswith(".jsonl") and name in (settings.contexts.dataset, settings.bench.dataset):
+    others = [Path(other).resolve() for other in (settings.contexts.dataset, settings.bench.dataset)]
+    if name.endswith(".jsonl") and Path(name).resolve() in others:
         raise UserError(f"{name} holds the training or test questions; name other ones in tune.dataset")
     return load(name, "validation", chosen.questions, settings.seed)
 
@@ -122,7 +123,8 @@ class Tree:
         finally:
             tape.save()
         work: dict[str, Passes] = {role: recorded.passes for role, recorded in self.engines.items()}
-        seconds = cost.seconds(_done(method, work), answer.offered) if cost is not None else 0.0
+        unseen = [role for role, recorded in self.engines.items() if not recorded.layers]
+        seconds = cost.seconds(_done(method, work), answer.offered, unseen) if cost is not None else 0.0
         return Walked(correct, seconds, answer)
 
 
@@ -217,6 +219,7 @@ def record(tree: Tree, settings: Settings, probes: dict[str, Any], tick: Callabl
 
 def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) -> Cost:
     """The pair's cost on this machine, measured once; `UserError` when it isn't yet and no model may be asked."""
+    layers = {role: list(probes[role].layers) if role in probes else None for role in ROLES}
 
     def time_it() -> Cost:
         models = tree.pair()
@@ -224,14 +227,15 @@ def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) ->
             raise UserError("the models' speed is not measured yet; set tune.extend to true")
         few = tree.problems[:6]
         prices: dict[str, Curve] = {}
+        plain: dict[str, Curve] = {}
         for role, model in models.items():
-            layers = list(probes[role].layers) if role in probes else None
             prompts = [model.chat(p.question, settings.text.system) for p in few]
-            (prices[role],) = measure(model, prompts, observed=[layers])
+            prices[role], plain[role] = measure(model, prompts, observed=[layers[role], []])
             model.observe(None)
         judge = Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)
         answers = [tree.walk(tree.judged_by(judge, settings), p, None).answer for p in few]
         judged = sum(a.offered for a in answers)
-        return Cost(prices["draft"], prices["target"], sum(a.phases["score"] for a in answers) / max(1, judged))
+        judge_s = sum(a.phases["score"] for a in answers) / max(1, judged)
+        return Cost(prices["draft"], prices["target"], judge_s, plain)
 
-    return measured_once(root, described(settings, root), time_it)
+    return measured_once(root, described(settings, root) | {"layers": layers}, time_it)
