@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from project import make_project
 
-from semspec import files
+from semspec import config, files
 from semspec.cli import main
 from semspec.errors import UserError
 from semspec.models import describe
@@ -185,3 +185,19 @@ def test_a_port_in_use_is_one_line(project, tmp_path, monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", "--method", "target", "--port", str(taken.getsockname()[1])]) == 2
     assert "choose another with --port" in capsys.readouterr().err
+
+
+def test_files_of_models_that_are_one_file_or_a_servers(tmp_path, monkeypatch):
+    """A GGUF file is a model by itself; where an SGLang server has the weights, they are neither asked for nor read."""
+    (tmp_path / "x.gguf").write_bytes(b"weights")
+    found = {role: {"files": {"x.gguf": files.sha256(tmp_path / "x.gguf")}} for role in ("draft", "target")}
+    chosen, asked = config.load("."), []
+    monkeypatch.setattr(bundle, "ensure", lambda *args, **more: asked.append(more) or tmp_path / "x.gguf")
+    bundle.check_models({"models": found}, chosen)
+    found["target"]["files"]["model.safetensors"] = "0" * 64
+    with pytest.raises(UserError, match=r"model\.safetensors has SHA-256 missing"):
+        bundle.check_models({"models": found}, chosen)
+    asked.clear()
+    engine = chosen.engine.model_copy(update={"kind": "sglang"})
+    bundle.check_models({"models": found}, chosen.model_copy(update={"engine": engine}))
+    assert asked == [{"weights": False}] * 2
