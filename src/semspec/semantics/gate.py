@@ -58,6 +58,7 @@ _NUMBER_WORDS: dict[str, tuple[Fraction, ...]] = {
     **{w: (Fraction(n),) for w, n in _CARDINALS.items()},
     **{w: (Fraction(1, n), Fraction(n)) for w, n in _PARTS.items()},
 }
+_SIGN = re.compile(r"^\s*[-−–]\s+")  # a minus in a box, which in front of a step is a bullet
 _ROWS = re.compile(r"\\\\|&")  # of a matrix: what stands in them is no sum or product
 
 
@@ -218,7 +219,7 @@ def same_answer(first: str, second: str) -> bool | None:
     plain = same_number(a, b)
     if plain is not None:
         return plain
-    x, y = normalise(a), normalise(b)
+    x, y = (normalise(_SIGN.sub("-", text)) for text in (a, b))
     if not _ROWS.search(a + b):
         left, right = whole_value(x), whole_value(y)
         if left is not None and right is not None:
