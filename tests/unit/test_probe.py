@@ -396,6 +396,8 @@ def test_noise_is_flagged(tmp_path: Path) -> None:
     train_stage(settings(), tmp_path)
     metrics = files.read_json(tmp_path / "data/probes/metrics.json")
     assert metrics["target"]["beats_baselines"] is False
+    constant = metrics["decision"]["baselines"]["constant"]
+    assert constant["agreement"] > metrics["decision"]["baselines"]["mean"]["agreement"] and constant["spearman"] == 0
     assert not any(r["beats_baselines"] for r in metrics["decision"]["rules"].values())
 
 

@@ -117,6 +117,14 @@ def train_stage(settings: Settings, root: Path) -> None:
     files.write_json(out / "metrics.json", metrics)
 
 
+def _constant(truth: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """The one number that agrees best with the true acceptance of the other folds, for each row: their median."""
+    out = np.empty(len(truth))
+    for k in np.unique(fold):
+        out[fold == k] = np.nanmedian(truth[fold != k])
+    return out
+
+
 def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[str, Any], pd.DataFrame]:
     """One set of probes into `out`: its metrics, and the labels with the out-of-fold predictions beside them."""
     material = read_material(settings, root)
@@ -146,12 +154,15 @@ def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[s
     def judged(name: str) -> np.ndarray:
         return ratio(predicted["target"][name][draft], predicted["draft"][name][draft])
 
+    baselines = {name: judged(name) for name in ("mean", "logprob")}
+    if not np.isnan(truth).all():
+        baselines["constant"] = _constant(truth, fold)[draft]
     rules = {"ratio": judged("probe"), "p": predicted["target"]["probe"][draft]}
     if "pred_joint" in table:
         rules["joint"] = table["pred_joint"].to_numpy()[draft]
     metrics["decision"] = evaluation.decision(
         rules,
-        {name: judged(name) for name in ("mean", "logprob")},
+        baselines,
         table["label_target"].to_numpy(dtype=float)[draft],
         table["label_draft"].to_numpy(dtype=float)[draft],
         questions[draft],
