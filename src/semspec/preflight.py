@@ -20,6 +20,7 @@ def check(settings: Settings) -> None:
     from semspec.bench.command import plain
     from semspec.decoding import NEEDS_PROBES
     from semspec.probe.features import choose_layers
+    from semspec.semantics import entailment
 
     check_dataset(settings.contexts.dataset, "train")
     check_dataset(settings.bench.dataset, "test")
@@ -27,6 +28,7 @@ def check(settings: Settings) -> None:
         check_apart(settings.contexts.dataset, settings.bench.dataset)
     for role in ("draft", "target", "encoder"):
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    entailment.check(settings.cluster)
     if settings.decide.rule == "joint" and settings.cluster.labels == "own":
         raise UserError(
             "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"

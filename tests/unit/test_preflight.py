@@ -84,6 +84,19 @@ def test_probes_are_not_tested_on_the_questions_of_their_training(tmp_path):
     check(changed(f"contexts.dataset={mine}", f"bench.dataset={other}"))
 
 
+@pytest.mark.parametrize("model", ["cosine", "crossencoder"])
+def test_the_context_in_front_needs_thresholds_of_its_own(model):
+    """With the same words in front of both steps every similarity is high."""
+    chosen = ["cluster.context=true", f"cluster.entailment={model}"]
+    with pytest.raises(UserError, match=r"set cluster\.threshold and cluster\.calculated, or .* nli"):
+        check(changed(*chosen))
+    with pytest.raises(UserError, match=r"set cluster\.threshold"):
+        check(changed(*chosen, "cluster.threshold=0.95"))
+    check(changed(*chosen, "cluster.threshold=0.95", "cluster.gate=false"))
+    check(changed(*chosen, "cluster.threshold=0.95", "cluster.calculated=0.9"))
+    check(changed("cluster.context=true", "cluster.entailment=nli"))
+
+
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
     (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
