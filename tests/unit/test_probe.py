@@ -353,6 +353,30 @@ def test_a_probe_knows_what_it_was_trained_on(stage: Path) -> None:
     (stage / "data/models/target.json").unlink()
 
 
+def test_a_probe_of_other_weights_is_refused_however_they_are_kept(tmp_path: Path) -> None:
+    """In several files, on a server that tells a revision only, or by name alone."""
+    here, record = settings(), tmp_path / "data/models/target.json"
+
+    def described(**model: Any) -> dict[str, Any]:
+        files.write_json(record, model)
+        return conditions(here, tmp_path, "target")
+
+    shards = {"config.json": "c", "model-00001-of-00002.safetensors": "a", "model-00002-of-00002.safetensors": "b"}
+    sharded = described(name="org/big", revision="1", files=shards)
+    assert check(sharded, here, tmp_path, "target") is None
+    described(name="org/big", revision="1", files=shards | {"model-00002-of-00002.safetensors": "x"})
+    with pytest.raises(UserError, match="weights with the SHA-256"):
+        check(sharded, here, tmp_path, "target")
+    served = described(name="org/big", revision="1", files={"config.json": "c"})
+    assert check(served, here, tmp_path, "target") is None and check(sharded, here, tmp_path, "target") is None
+    described(name="org/big", revision="2", files={"config.json": "c"})
+    with pytest.raises(UserError, match="the model big@1, not big@2"):
+        check(served, here, tmp_path, "target")
+    described(name="org/small", revision="2", files={})
+    with pytest.raises(UserError, match="trained for org/big, not org/small"):
+        check(sharded, here, tmp_path, "target")
+
+
 def test_unfamiliar_states_are_told_from_familiar_ones(stage: Path) -> None:
     """About one in a hundred states of unseen questions is beyond the limit; states from elsewhere nearly all are."""
     w = world(questions=60)
