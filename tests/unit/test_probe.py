@@ -174,6 +174,7 @@ def test_component_counts() -> None:
     assert n_components("auto", 300, 900) == 0
     assert n_components(0, 300, 43_000) == 0
     assert n_components(500, 300, 43_000) == 299
+    assert n_components(3000, 5000, 43_000) == 2047  # they are found from 2048 rows
 
 
 @pytest.mark.parametrize("pca", [0, 8])
