@@ -19,7 +19,7 @@ from semspec.probe.conditions import check, conditions
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.novelty import fit_novelty
-from semspec.probe.training import train_stage
+from semspec.probe.training import read_material, train_stage
 from semspec.rules import ratio
 from semspec.schema import Settings
 
@@ -443,6 +443,19 @@ def test_mismatched_files_are_the_users_mistake(tmp_path: Path) -> None:
     files.write_safetensors(path, tensors)
     with pytest.raises(UserError, match="finite"):
         train_stage(settings(), tmp_path)
+
+
+def test_labels_of_other_samples_are_the_users_mistake(tmp_path: Path) -> None:
+    """The samples' ids are the same for other texts, so the labels say which samples they are of."""
+    write_world(tmp_path)
+    samples = tmp_path / "data/samples/samples.parquet"
+    labels = files.read_parquet(tmp_path / "data/labels.parquet")
+    labels.attrs["samples_sha256"] = files.sha256(samples)
+    files.write_parquet(tmp_path / "data/labels.parquet", labels)
+    read_material(settings(), tmp_path)
+    files.write_parquet(samples, files.read_parquet(samples).assign(text="other"))
+    with pytest.raises(UserError, match="run `semspec stage cluster`"):
+        read_material(settings(), tmp_path)
 
 
 def test_probe_loads_without_training_libraries() -> None:

@@ -63,6 +63,17 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return Table.load(settings(), root)
 
 
+@pytest.mark.parametrize(("name", "stage"), [("labels", "cluster"), ("true_labels", "truth")])
+def test_labels_of_other_samples_are_refused(name: str, stage: str, tmp_path: Path) -> None:
+    """The project's, and the true ones."""
+    write_samples(tmp_path)
+    other = files.read_parquet(tmp_path / "data/labels.parquet")
+    other.attrs["samples_sha256"] = "0" * 64
+    files.write_parquet(tmp_path / f"data/{name}.parquet", other)
+    with pytest.raises(UserError, match=f"run `semspec stage {stage}`"):
+        Table.load(settings(), tmp_path)
+
+
 def test_every_learner_finds_what_is_there_and_nothing_where_nothing_is(table: Table) -> None:
     """Out of fold, the states rank unseen questions' samples; shuffled labels are not learned."""
     noise = np.random.default_rng(0).permutation(table.label("target"))

@@ -24,6 +24,7 @@ from semspec.probe.joint import Joint, train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
 from semspec.schema import Settings, Train
+from semspec.semantics.labels import check_samples
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -85,6 +86,7 @@ def read_material(settings: Settings, root: Path) -> Material:
     samples = files.read_parquet(root / "data" / "samples" / "samples.parquet")
     labels_path = root / "data" / "labels.parquet"
     labels = files.read_parquet(labels_path)
+    check_samples(labels, files.sha256(root / "data" / "samples" / "samples.parquet"), "cluster")
     if not set(labels["sample_id"]) <= set(samples["sample_id"]):
         raise UserError(f"{labels_path} is not of these samples; run `semspec stage cluster` again")
     table = samples[["sample_id", "author", "context_id", "question_id"]].merge(
