@@ -113,6 +113,7 @@ def compare(
                 "spearman": evaluation.spearman(a, truth),
             }
             for name, a in rules.items()
+            if not np.isnan(a).any()  # `cluster.labels: own` gives the draft's samples no p
         },
     }
 
