@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -150,6 +151,12 @@ def test_importance_of_contexts(table: Table) -> None:
     assert evaluation.spearman(found["open"]["target"], even) > 0.99
     assert evaluation.spearman(found["agreed"]["target"], even) < -0.99
     assert evaluation.spearman(found["certain"]["decision"], even) < -0.5
+
+
+def test_contexts_of_one_cluster_count_alike(table: Table) -> None:
+    """Where all say the same there is no open context, and nothing to divide by."""
+    one = dataclasses.replace(table, rows=table.rows.assign(cluster=0))
+    assert all((w == 1).all() for w in labels.importance(one)["open"].values())
 
 
 def test_the_study_of_labels_has_a_row_for_each_way(table: Table) -> None:
