@@ -19,7 +19,7 @@ from semspec.probe.conditions import check, conditions
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.novelty import fit_novelty
-from semspec.probe.training import read_material, train_stage
+from semspec.probe.training import _constant, read_material, train_stage
 from semspec.rules import ratio
 from semspec.schema import Settings
 
@@ -421,9 +421,14 @@ def test_noise_is_flagged(tmp_path: Path) -> None:
     train_stage(settings(), tmp_path)
     metrics = files.read_json(tmp_path / "data/probes/metrics.json")
     assert metrics["target"]["beats_baselines"] is False
-    constant = metrics["decision"]["baselines"]["constant"]
-    assert constant["agreement"] > metrics["decision"]["baselines"]["mean"]["agreement"] and constant["spearman"] == 0
+    assert metrics["decision"]["baselines"]["constant"]["spearman"] == 0
     assert not any(r["beats_baselines"] for r in metrics["decision"]["rules"].values())
+
+
+def test_the_constant_is_the_median_of_the_other_folds() -> None:
+    """No number agrees better with what it was chosen from; rows without a decision don't count."""
+    truth, fold = np.array([0.0, 0.1, 1.0, np.nan, 0.4, 0.6, 0.5]), np.array([0, 0, 0, 0, 1, 1, 1])
+    assert _constant(truth, fold).tolist() == [0.5] * 4 + [0.1] * 3
 
 
 def test_mismatched_files_are_the_users_mistake(tmp_path: Path) -> None:
