@@ -11,18 +11,24 @@ import importlib.util
 from semspec import engine
 from semspec.errors import UserError
 from semspec.models import check_name, layers
-from semspec.problems import check_dataset
+from semspec.problems import check_apart, check_dataset
 from semspec.schema import Settings
 
 
 def check(settings: Settings) -> None:
     """Raises `UserError` for the first thing that could not work."""
+    from semspec.bench.command import plain
+    from semspec.decoding import NEEDS_PROBES
     from semspec.probe.features import choose_layers
+    from semspec.semantics import entailment
 
     check_dataset(settings.contexts.dataset, "train")
     check_dataset(settings.bench.dataset, "test")
+    if NEEDS_PROBES & plain([*settings.bench.methods, *settings.bench.variants]):
+        check_apart(settings.contexts.dataset, settings.bench.dataset)
     for role in ("draft", "target", "encoder"):
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    entailment.check(settings.cluster)
     if settings.decide.rule == "joint" and settings.cluster.labels == "own":
         raise UserError(
             "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from semspec.files import read_parquet, write_json, write_parquet
+from semspec.files import read_parquet, sha256, write_json, write_parquet
 from semspec.schema import Settings
 
 
@@ -74,7 +74,7 @@ def cluster(settings: Settings, root: Path) -> None:
     from tqdm import tqdm
 
     from semspec.semantics.entailment import build
-    from semspec.semantics.labels import make_labels
+    from semspec.semantics.labels import SAMPLES, make_labels
 
     samples = read_parquet(root / "data/samples/samples.parquet")
     table = read_parquet(root / "data/contexts.parquet")
@@ -83,6 +83,7 @@ def cluster(settings: Settings, root: Path) -> None:
         labels = make_labels(
             samples, table, entailment, settings.cluster.labels, lambda done, total: bar.update(done - bar.n)
         )
+    labels.attrs[SAMPLES] = sha256(root / "data/samples/samples.parquet")
     write_parquet(root / "data/labels.parquet", labels)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semspec import files
+from semspec.config import validate
 from semspec.errors import UserError
 from semspec.semantics.labels import COLUMNS, context_text, make_labels, summary
+from semspec.stages import STAGES
 
 
 class Equal:
@@ -72,6 +76,23 @@ def test_own_labels_leave_the_other_model_empty() -> None:
     assert target["p_target"].tolist() == [0.5, 0.5]
     assert draft["p_target"].isna().all() and target["p_draft"].isna().all()
     assert summary(out)["true_acceptance"] is None
+
+
+def test_labels_say_which_samples_they_are_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage writes the same bytes again, with the samples' hash, and of other samples other ones."""
+    monkeypatch.setattr("semspec.semantics.entailment.build", lambda *_: Equal())
+    samples, contexts = table(c=(["a1", "b1"], ["a2"]))
+    chosen = validate({"models": {"draft": "d", "target": "t", "encoder": "e"}, "text": {"system": "s"}})
+    files.write_parquet(tmp_path / "data/contexts.parquet", contexts)
+    written = []
+    for text in ("a1", "a1", "a9"):
+        samples.loc[0, "text"] = text
+        files.write_parquet(tmp_path / "data/samples/samples.parquet", samples)
+        STAGES["cluster"](chosen, tmp_path)
+        written.append((tmp_path / "data/labels.parquet").read_bytes())
+    assert written[0] == written[1] != written[2]
+    digest = files.sha256(tmp_path / "data/samples/samples.parquet")
+    assert files.read_parquet(tmp_path / "data/labels.parquet").attrs == {"samples_sha256": digest}
 
 
 def test_rows_keep_their_order_and_shuffling_changes_nothing() -> None:

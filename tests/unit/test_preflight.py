@@ -70,6 +70,33 @@ def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
         check(changed("cluster.labels=own", "decide.rule=joint"))
 
 
+def test_probes_are_not_tested_on_the_questions_of_their_training(tmp_path):
+    """One file, or two that share a question; methods without probes may answer it."""
+    mine, other = tmp_path / "mine.jsonl", tmp_path / "other.jsonl"
+    mine.write_text('{"question": "1 + 1?", "answer": "2"}\n{"question": "2 + 2?", "answer": "4"}\n')
+    other.write_text('{"question": "2 +  2?", "answer": "4"}\n')
+    for test, says in ((mine, str(mine)), (other, "1 questions of")):
+        chosen = [f"contexts.dataset={mine}", f"bench.dataset={test}"]
+        with pytest.raises(UserError, match=f"{re.escape(says)}.*two files"):
+            check(changed(*chosen))
+        check(changed(*chosen, "bench.methods=[target, draft]"))
+    other.write_text('{"question": "3 + 3?", "answer": "6"}\n')
+    check(changed(f"contexts.dataset={mine}", f"bench.dataset={other}"))
+
+
+@pytest.mark.parametrize("model", ["cosine", "crossencoder"])
+def test_the_context_in_front_needs_thresholds_of_its_own(model):
+    """With the same words in front of both steps every similarity is high."""
+    chosen = ["cluster.context=true", f"cluster.entailment={model}"]
+    with pytest.raises(UserError, match=r"set cluster\.threshold and cluster\.calculated, or .* nli"):
+        check(changed(*chosen))
+    with pytest.raises(UserError, match=r"set cluster\.threshold"):
+        check(changed(*chosen, "cluster.threshold=0.95"))
+    check(changed(*chosen, "cluster.threshold=0.95", "cluster.gate=false"))
+    check(changed(*chosen, "cluster.threshold=0.95", "cluster.calculated=0.9"))
+    check(changed("cluster.context=true", "cluster.entailment=nli"))
+
+
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
     (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())

@@ -19,7 +19,7 @@ from semspec.probe.conditions import check, conditions
 from semspec.probe.crossvalidation import Data, make_folds, train_role
 from semspec.probe.features import choose_layers, fit, n_components
 from semspec.probe.novelty import fit_novelty
-from semspec.probe.training import train_stage
+from semspec.probe.training import _constant, read_material, train_stage
 from semspec.rules import ratio
 from semspec.schema import Settings
 
@@ -174,6 +174,7 @@ def test_component_counts() -> None:
     assert n_components("auto", 300, 900) == 0
     assert n_components(0, 300, 43_000) == 0
     assert n_components(500, 300, 43_000) == 299
+    assert n_components(3000, 5000, 43_000) == 2047  # they are found from 2048 rows
 
 
 @pytest.mark.parametrize("pca", [0, 8])
@@ -353,6 +354,30 @@ def test_a_probe_knows_what_it_was_trained_on(stage: Path) -> None:
     (stage / "data/models/target.json").unlink()
 
 
+def test_a_probe_of_other_weights_is_refused_however_they_are_kept(tmp_path: Path) -> None:
+    """In several files, on a server that tells a revision only, or by name alone."""
+    here, record = settings(), tmp_path / "data/models/target.json"
+
+    def described(**model: Any) -> dict[str, Any]:
+        files.write_json(record, model)
+        return conditions(here, tmp_path, "target")
+
+    shards = {"config.json": "c", "model-00001-of-00002.safetensors": "a", "model-00002-of-00002.safetensors": "b"}
+    sharded = described(name="org/big", revision="1", files=shards)
+    assert check(sharded, here, tmp_path, "target") is None
+    described(name="org/big", revision="1", files=shards | {"model-00002-of-00002.safetensors": "x"})
+    with pytest.raises(UserError, match="weights with the SHA-256"):
+        check(sharded, here, tmp_path, "target")
+    served = described(name="org/big", revision="1", files={"config.json": "c"})
+    assert check(served, here, tmp_path, "target") is None and check(sharded, here, tmp_path, "target") is None
+    described(name="org/big", revision="2", files={"config.json": "c"})
+    with pytest.raises(UserError, match="the model big@1, not big@2"):
+        check(served, here, tmp_path, "target")
+    described(name="org/small", revision="2", files={})
+    with pytest.raises(UserError, match="trained for org/big, not org/small"):
+        check(sharded, here, tmp_path, "target")
+
+
 def test_unfamiliar_states_are_told_from_familiar_ones(stage: Path) -> None:
     """About one in a hundred states of unseen questions is beyond the limit; states from elsewhere nearly all are."""
     w = world(questions=60)
@@ -396,7 +421,14 @@ def test_noise_is_flagged(tmp_path: Path) -> None:
     train_stage(settings(), tmp_path)
     metrics = files.read_json(tmp_path / "data/probes/metrics.json")
     assert metrics["target"]["beats_baselines"] is False
+    assert metrics["decision"]["baselines"]["constant"]["spearman"] == 0
     assert not any(r["beats_baselines"] for r in metrics["decision"]["rules"].values())
+
+
+def test_the_constant_is_the_median_of_the_other_folds() -> None:
+    """No number agrees better with what it was chosen from; rows without a decision don't count."""
+    truth, fold = np.array([0.0, 0.1, 1.0, np.nan, 0.4, 0.6, 0.5]), np.array([0, 0, 0, 0, 1, 1, 1])
+    assert _constant(truth, fold).tolist() == [0.5] * 4 + [0.1] * 3
 
 
 def test_mismatched_files_are_the_users_mistake(tmp_path: Path) -> None:
@@ -416,6 +448,19 @@ def test_mismatched_files_are_the_users_mistake(tmp_path: Path) -> None:
     files.write_safetensors(path, tensors)
     with pytest.raises(UserError, match="finite"):
         train_stage(settings(), tmp_path)
+
+
+def test_labels_of_other_samples_are_the_users_mistake(tmp_path: Path) -> None:
+    """The samples' ids are the same for other texts, so the labels say which samples they are of."""
+    write_world(tmp_path)
+    samples = tmp_path / "data/samples/samples.parquet"
+    labels = files.read_parquet(tmp_path / "data/labels.parquet")
+    labels.attrs["samples_sha256"] = files.sha256(samples)
+    files.write_parquet(tmp_path / "data/labels.parquet", labels)
+    read_material(settings(), tmp_path)
+    files.write_parquet(samples, files.read_parquet(samples).assign(text="other"))
+    with pytest.raises(UserError, match="run `semspec stage cluster`"):
+        read_material(settings(), tmp_path)
 
 
 def test_probe_loads_without_training_libraries() -> None:

@@ -105,7 +105,9 @@ def test_decision_by_hand() -> None:
     p, q = np.array([0.0, 0.5, 0.2, 0.9]), np.array([0.5, 0.5, 0.4, 0.1])
     sure = np.ones(4)
     rules = {"ratio": ratio(np.maximum(p, 1e-9), q), "joint": sure}
-    out = evaluation.decision(rules, {"mean": sure, "logprob": sure}, p, q, np.arange(4), 0)
+    drifting = np.array([0.5, 0.5, 0.6, 0.6])
+    out = evaluation.decision(rules, {"mean": sure, "logprob": sure, "constant": drifting}, p, q, np.arange(4), 0)
+    assert out["baselines"]["constant"]["spearman"] == 0
     assert out["mean_true"] == pytest.approx((0 + 1 + 0.5 + 1) / 4)
     mine = out["rules"]["ratio"]
     assert mine["agreement"] == pytest.approx(1) and mine["spearman"] == pytest.approx(1)

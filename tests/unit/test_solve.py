@@ -12,6 +12,7 @@ from rich.console import Console
 from scripted import DRAFT, NO, TARGET, YES, engines
 
 from semspec import decoding
+from semspec.bench.command import bench
 from semspec.config import validate
 from semspec.decoding.base import TraceStep
 from semspec.errors import UserError
@@ -75,6 +76,16 @@ def test_a_probe_of_another_model_is_refused(settings: Settings, project: Path):
     write_json(project / "data/models/target.json", {"name": "huge"})
     with pytest.raises(UserError, match="trained for huge, not large"):
         solve("2 dogs?", settings, project)
+
+
+def test_a_bench_refuses_the_questions_that_its_probes_were_trained_on(settings: Settings, project: Path):
+    """Before any model is loaded, whatever contexts.dataset says by now."""
+    mine = project / "mine.jsonl"
+    mine.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    write_json(project / "data/probes/target/config.json", {"trained_on": {"domain": str(mine)}})
+    asked = settings.bench.model_copy(update={"dataset": str(mine), "methods": ["semantic"]})
+    with pytest.raises(UserError, match="tested on what they are trained on"):
+        bench(settings.model_copy(update={"bench": asked}), project, project / "out")
 
 
 def test_other_probes_come_from_their_own_folders(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     root = tmp_path_factory.mktemp("project")
     write_samples(root)
     return Table.load(settings(), root)
+
+
+@pytest.mark.parametrize(("name", "stage"), [("labels", "cluster"), ("true_labels", "truth")])
+def test_labels_of_other_samples_are_refused(name: str, stage: str, tmp_path: Path) -> None:
+    """The project's, and the true ones."""
+    write_samples(tmp_path)
+    other = files.read_parquet(tmp_path / "data/labels.parquet")
+    other.attrs["samples_sha256"] = "0" * 64
+    files.write_parquet(tmp_path / f"data/{name}.parquet", other)
+    with pytest.raises(UserError, match=f"run `semspec stage {stage}`"):
+        Table.load(settings(), tmp_path)
 
 
 def test_every_learner_finds_what_is_there_and_nothing_where_nothing_is(table: Table) -> None:
@@ -139,6 +151,12 @@ def test_importance_of_contexts(table: Table) -> None:
     assert evaluation.spearman(found["open"]["target"], even) > 0.99
     assert evaluation.spearman(found["agreed"]["target"], even) < -0.99
     assert evaluation.spearman(found["certain"]["decision"], even) < -0.5
+
+
+def test_contexts_of_one_cluster_count_alike(table: Table) -> None:
+    """Where all say the same there is no open context, and nothing to divide by."""
+    one = dataclasses.replace(table, rows=table.rows.assign(cluster=0))
+    assert all((w == 1).all() for w in labels.importance(one)["open"].values())
 
 
 def test_the_study_of_labels_has_a_row_for_each_way(table: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from types import SimpleNamespace
 
@@ -291,6 +292,27 @@ def test_truth_against_itself_and_against_noise():
     noise = right.assign(pred_target=rng.permutation(right["pred_target"]), pred_joint=0.5)
     worse = compare(true, true, noise, shares, 0)
     assert abs(worse["probes"]["target"]["spearman"]) < 0.4 and worse["decisions"]["joint"]["spearman"] == 0
+
+
+def test_labels_of_its_own_samples_alone_are_no_decision():
+    """A model's own labels have no p for the draft's samples: no figure of that rule, and no NaN in the file."""
+    true = pd.DataFrame(
+        {
+            "sample_id": [f"s{i}" for i in range(8)],
+            "context_id": np.repeat(["c0", "c1"], 4),
+            "question_id": np.repeat(["q0", "q1"], 4),
+            "author": ["draft", "target"] * 4,
+            "cluster": [0, 0, 1, 1] * 2,
+            "p_draft": [0.3, 0.7, 0.3, 0.9] * 2,
+            "p_target": [0.1, 0.7, 0.3, 0.5] * 2,
+        }
+    )
+    draft = true["author"] == "draft"
+    own = true.assign(p_target=true["p_target"].mask(draft), p_draft=true["p_draft"].mask(~draft))
+    predicted = true[["sample_id"]].assign(pred_draft=true["p_draft"], pred_target=true["p_target"])
+    shares = {r: {"c0": {"a": 0.7, "b": 0.3}, "c1": {"a": 0.5, "b": 0.5}} for r in ("draft", "target")}
+    out = compare(true, own, predicted, shares, 0)
+    assert set(out["decisions"]) == {"ratio"} and "NaN" not in json.dumps(out)
 
 
 def test_label_noise_falls_with_the_root_of_the_samples():

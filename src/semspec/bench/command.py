@@ -20,7 +20,7 @@ from semspec.bench import runner
 from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
-from semspec.problems import dataset_id, load
+from semspec.problems import check_apart, dataset_id, load
 from semspec.schema import Settings
 
 ROLES = ("draft", "target")
@@ -178,6 +178,9 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
     probes = load_probes(settings, root, names)
+    for folder in _folders(settings, root, names).values():
+        trained = read_json(folder / "target/config.json").get("trained_on", {})
+        check_apart(trained.get("domain") or "", chosen.dataset)
     methods = Methods(names, settings, probes)
     summary = runner.run(
         settings,

@@ -152,8 +152,8 @@ def decision(
     rules, baselines: name -> acceptance probability `[n]`. `agreement`: the chance that a rule and the true one decide
     alike on the same uniform draw. `unsaid_share`: expected share of accepted steps that the target never said in
     its own samples (label 0). `beats_baselines`: better than every baseline in agreement and Spearman, Spearman's
-    interval above 0. Without a true decision (`labels: own`) a rule has its mean alone. The baseline "mean" says one
-    number per fold, whose drift is no ranking.
+    interval above 0. Without a true decision (`labels: own`) a rule has its mean alone. The baselines "mean" and
+    "constant" say one number per fold, whose drift is no ranking.
     """
     known = ~np.isnan(label_target) & (label_draft > 0)
     p, q, g = label_target[known], label_draft[known], groups[known]
@@ -163,8 +163,8 @@ def decision(
         return base | {"mean_true": None, "rules": empty, "baselines": {}}
     truth, unsaid = ratio(p, q), p == 0
     scored = {n: _against_truth(a[known], truth, unsaid, g, seed) for n, a in {**rules, **baselines}.items()}
-    if "mean" in scored:
-        scored["mean"] |= {"spearman": 0.0, "spearman_ci": [0.0, 0.0]}
+    for name in {"mean", "constant"} & set(scored):
+        scored[name] |= {"spearman": 0.0, "spearman_ci": [0.0, 0.0]}
     others = {n: scored.pop(n) for n in baselines}
     for mine in scored.values():
         wins = all(mine[k] > o[k] for o in others.values() for k in ("agreement", "spearman"))

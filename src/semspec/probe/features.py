@@ -36,7 +36,7 @@ def choose_layers(layers: Literal["all", "last"] | list[int], n_layers: int) -> 
 def n_components(setting: Literal["auto"] | int, rows: int, inputs: int) -> int:
     """Principal components to keep; 0 = none. `auto`: when rows are fewer than a quarter of inputs."""
     wanted = (DEFAULT_COMPONENTS if rows < inputs / 4 else 0) if setting == "auto" else setting
-    return max(0, min(wanted, rows - 1, inputs))
+    return max(0, min(wanted, min(rows, PCA_ROWS) - 1, inputs))
 
 
 def _spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

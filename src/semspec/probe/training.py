@@ -24,6 +24,7 @@ from semspec.probe.joint import Joint, train_joint
 from semspec.probe.novelty import fit_novelty
 from semspec.rules import ratio
 from semspec.schema import Settings, Train
+from semspec.semantics.labels import check_samples
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -85,6 +86,7 @@ def read_material(settings: Settings, root: Path) -> Material:
     samples = files.read_parquet(root / "data" / "samples" / "samples.parquet")
     labels_path = root / "data" / "labels.parquet"
     labels = files.read_parquet(labels_path)
+    check_samples(labels, files.sha256(root / "data" / "samples" / "samples.parquet"), "cluster")
     if not set(labels["sample_id"]) <= set(samples["sample_id"]):
         raise UserError(f"{labels_path} is not of these samples; run `semspec stage cluster` again")
     table = samples[["sample_id", "author", "context_id", "question_id"]].merge(
@@ -117,6 +119,14 @@ def train_stage(settings: Settings, root: Path) -> None:
     files.write_json(out / "metrics.json", metrics)
 
 
+def _constant(truth: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """The one number that agrees best with the true acceptance of the other folds, for each row: their median."""
+    out = np.empty(len(truth))
+    for k in np.unique(fold):
+        out[fold == k] = np.nanmedian(truth[fold != k])
+    return out
+
+
 def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[str, Any], pd.DataFrame]:
     """One set of probes into `out`: its metrics, and the labels with the out-of-fold predictions beside them."""
     material = read_material(settings, root)
@@ -146,12 +156,15 @@ def _train(settings: Settings, root: Path, out: Path, bar: tqdm) -> tuple[dict[s
     def judged(name: str) -> np.ndarray:
         return ratio(predicted["target"][name][draft], predicted["draft"][name][draft])
 
+    baselines = {name: judged(name) for name in ("mean", "logprob")}
+    if not np.isnan(truth).all():
+        baselines["constant"] = _constant(truth, fold)[draft]
     rules = {"ratio": judged("probe"), "p": predicted["target"]["probe"][draft]}
     if "pred_joint" in table:
         rules["joint"] = table["pred_joint"].to_numpy()[draft]
     metrics["decision"] = evaluation.decision(
         rules,
-        {name: judged(name) for name in ("mean", "logprob")},
+        baselines,
         table["label_target"].to_numpy(dtype=float)[draft],
         table["label_draft"].to_numpy(dtype=float)[draft],
         questions[draft],

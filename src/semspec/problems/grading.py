@@ -182,6 +182,17 @@ def _choice(text: str) -> str | None:
     return match.group(1) if match else None
 
 
+def same_number(a: str, b: str) -> bool | None:
+    """Are two answers the same number, in the same units where both name some? None where one is anything else."""
+    if len(a) > MAX_COMPARED or len(b) > MAX_COMPARED:
+        return None
+    (value_a, units_a), (value_b, units_b) = _measured(_bare(a)), _measured(_bare(b))
+    number_a, number_b = _plain(value_a), _plain(value_b)
+    if number_a is None or number_b is None:
+        return None
+    return not _other_units(units_a, units_b) and _same_number(number_a, number_b)
+
+
 def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
     """Do two final answers mean the same? Never raises; False when the comparison takes too long."""
     if len(answer) > MAX_COMPARED or len(gold) > MAX_COMPARED:
@@ -192,12 +203,12 @@ def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
     based, based_gold = _BASED.fullmatch(bare), _BASED.fullmatch(bare_gold)
     if based and based_gold:  # math-verify drops the base
         return based.groups() == based_gold.groups()
+    plain = same_number(answer, gold)
+    if plain is not None:
+        return plain
     (value, units), (value_gold, units_gold) = _measured(bare), _measured(bare_gold)
     if _other_units(units, units_gold):
         return False
-    number, number_gold = _plain(value), _plain(value_gold)
-    if number is not None and number_gold is not None:
-        return _same_number(number, number_gold)
     if re.fullmatch(r"\(?[A-J]\)?", bare_gold):
         return _choice(bare) == _choice(bare_gold)
     if re.fullmatch(r"[A-Za-z]{3,}(?:[ '-]+[A-Za-z]+)*", bare_gold):

@@ -83,6 +83,28 @@ def check_dataset(dataset: str, split: Split) -> None:
         raise _no_test(dataset)
 
 
+def check_apart(trained_on: str, tested_on: str) -> None:
+    """`UserError` when two files, or one and itself, share questions; every other set keeps its splits apart."""
+    if not (trained_on.endswith(".jsonl") and tested_on.endswith(".jsonl")):
+        return
+    shared = trained_on
+    if trained_on != tested_on:
+        if not Path(trained_on).exists():  # of probes from elsewhere
+            return
+        train, test = (_words(read_problems(file)) for file in (trained_on, tested_on))
+        if not train & test:
+            return
+        shared = f"{len(train & test)} questions of {trained_on}"
+    raise UserError(
+        f"the probes would be tested on what they are trained on ({shared}); "
+        "write two files without a question in common, one for contexts.dataset and one for bench.dataset"
+    )
+
+
+def _words(problems: Iterable[Problem]) -> set[str]:
+    return {" ".join(p.question.lower().split()) for p in problems}
+
+
 def _unknown(dataset: str) -> UserError:
     close = difflib.get_close_matches(dataset.lower(), DATASETS, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(DATASETS)} or a file that ends in .jsonl"

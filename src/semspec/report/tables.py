@@ -30,6 +30,7 @@ RULES = {"ratio": "min(1, p/q)", "joint": "joint predictor", "p": "p alone"}
 BASELINES = {
     "mean": "baseline: mean label",
     "logprob": "baseline: mean log-probability",
+    "constant": "baseline: constant",  # of the decision alone
 }
 PROBE_NOTES = [
     ("MAE", "Mean absolute difference between predicted semantic probability and label."),
@@ -51,6 +52,10 @@ DECISION_NOTES = [
     (
         "Baselines",
         "min(1, p/q) with p and q from that predictor.",
+    ),
+    (
+        "baseline: constant",
+        "The median of min(1, p/q) from the labels of the training folds, whatever the step.",
     ),
     (
         "Spearman",

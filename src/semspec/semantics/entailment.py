@@ -107,6 +107,16 @@ MADE = "data/entailment"  # by the stage `entailment`
 CACHE = "data/cache/entailment.sqlite3"
 
 
+def check(chosen: Cluster) -> None:
+    """`UserError` for thresholds that take all for the same: the context in both texts makes every similarity high."""
+    asked = [chosen.threshold, *([chosen.calculated] if chosen.gate else [])]
+    if chosen.context and chosen.entailment != "nli" and "auto" in asked:
+        raise UserError(
+            f"with cluster.context the thresholds that suit {chosen.entailment} take all steps for the same; "
+            "set cluster.threshold and cluster.calculated, or cluster.entailment to nli"
+        )
+
+
 def build(settings: Settings, root: Path) -> Cascade:
     """The cascade that `cluster` in params.yaml describes; its model is fetched where it is missing."""
     chosen = settings.cluster
@@ -135,6 +145,7 @@ def pair_model(kind: Backend, settings: Settings, root: Path) -> PairModel:
 
 def thresholds(chosen: Cluster, root: Path) -> tuple[float, float]:
     """`threshold` and `calculated` of a cascade: the settings', and for "auto" those that suit the model."""
+    check(chosen)
     if chosen.entailment == "crossencoder":
         found = calibrated(root)
         if found is None:

@@ -13,6 +13,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 MAX_DIGITS = 40  # a longer literal is an opaque symbol
@@ -112,6 +113,10 @@ def tokenise(text: str) -> list[Token]:
     """Tokens of a normalised step; characters that mean nothing here are left out."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
+    return _tokens(text)
+
+
+def _tokens(text: str) -> list[Token]:
     out: list[Token] = []
     end = 0
     for m in _TOKEN.finditer(text):
@@ -237,6 +242,17 @@ def evaluate(tokens: list[Token]) -> Fraction | None:
         return None
     ops = [o for o in ops if o != "("]
     return values[0] if unwind(0) and not ops and len(values) == 1 else None
+
+
+def whole_value(text: str) -> Fraction | None:
+    """Value of a normalised text that is one expression and nothing else; None of any other."""
+    tokens = _tokens(text)
+    parts = {"number", "variable", "function", "op", "left", "right"}
+    if not parts.issuperset(t.kind for t in tokens) or _TOKEN.sub("", text).strip():
+        return None
+    if any(b.kind == "number" and a.kind in ("number", "variable", "right") for a, b in pairwise(tokens)):
+        return None  # "3 4" is no product
+    return evaluate(tokens)
 
 
 def _trim(tokens: list[Token]) -> list[Token]:

@@ -9,6 +9,7 @@ the text.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from functools import lru_cache
 from typing import Literal
 
 from semspec.problems.answer import boxes
-from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, stated, tokenise
+from semspec.problems.grading import same_number
+from semspec.semantics.expressions import Chain, Item, Quantity, equations, numbers, stated, tokenise, whole_value
 from semspec.semantics.normalise import normalise
 
 Verdict = Literal["same", "different", "unknown"]
@@ -56,6 +58,8 @@ _NUMBER_WORDS: dict[str, tuple[Fraction, ...]] = {
     **{w: (Fraction(n),) for w, n in _CARDINALS.items()},
     **{w: (Fraction(1, n), Fraction(n)) for w, n in _PARTS.items()},
 }
+_SIGN = re.compile(r"^\s*[-−–]\s+")  # a minus in a box, which in front of a step is a bullet
+_ROWS = re.compile(r"\\\\|&")  # of a matrix: what stands in them is no sum or product
 
 
 @dataclass(frozen=True)
@@ -212,10 +216,15 @@ def same_answer(first: str, second: str) -> bool | None:
     a, b = answer(first), answer(second)
     if a is None or b is None:
         return None
-    x, y = claims(a), claims(b)
-    if len(x.numbers) == len(y.numbers) == 1 and not x.equations and not y.equations:
-        return bool(x.last and y.last and close(x.last, y.last))
-    return normalise(a) == normalise(b)
+    plain = same_number(a, b)
+    if plain is not None:
+        return plain
+    x, y = (normalise(_SIGN.sub("-", text)) for text in (a, b))
+    if not _ROWS.search(a + b):
+        left, right = whole_value(x), whole_value(y)
+        if left is not None and right is not None:
+            return left == right
+    return x == y
 
 
 def calculates(step: str) -> bool:

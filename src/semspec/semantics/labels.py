@@ -22,7 +22,14 @@ from semspec.semantics.entailment import Entailment
 
 MODELS = ("target", "draft")  # also the order of entry
 BLOCK = 32  # contexts whose samples the model may read in advance, in full batches
+SAMPLES = "samples_sha256"  # kept with a table of labels (`attrs`): what it was made from, as ids depend on no text
 COLUMNS = ["sample_id", "context_id", "question_id", "author", "cluster", "p_draft", "p_target"]
+
+
+def check_samples(labels: pd.DataFrame, digest: str, stage: str) -> None:
+    """`UserError` for labels of other samples than those with the SHA-256 `digest`; older tables don't say."""
+    if labels.attrs.get(SAMPLES, digest) != digest:
+        raise UserError(f"the labels are of other samples than those in data/samples; run `semspec stage {stage}`")
 
 
 def context_text(question: str, steps: Any) -> str:

@@ -69,6 +69,7 @@ _DOLLARS = re.compile(r"(?<=\d) ?(?:us )?dollars?\b")
 _PERCENT = re.compile(r" ?(?:\bpercent\b|\bper cent\b|%)")
 _TIMES_X = re.compile(r"(?<=\d) ?x ?(?=\d)")
 _TIGHT = re.compile(r" ?([+*/=^<>≈]) ?")
+_FRONT = re.compile(r"^(?:[ :;,]|\.(?!\d))+")  # the point of .5 stays
 _MINUS = re.compile(r"(?<=[\d)%]) ?- ?(?=[\d(])")
 
 
@@ -109,4 +110,4 @@ def normalise(step: str) -> str:
     text = _PERCENT.sub("%", _DOLLARS.sub("", text))
     text = _TIMES_X.sub("*", text)
     text = _MINUS.sub("-", _TIGHT.sub(r"\1", text))
-    return text.strip(" .:;,")
+    return _FRONT.sub("", text.rstrip(" .:;,"))

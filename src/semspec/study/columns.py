@@ -21,6 +21,7 @@ from semspec.probe.features import Features
 from semspec.probe.linear import Loss
 from semspec.rules import ratio
 from semspec.schema import Settings
+from semspec.semantics.labels import check_samples
 from semspec.study.learners import LEARNERS, weighted
 
 ROLES = ("target", "draft")
@@ -63,6 +64,8 @@ class Table:
 
         samples = files.read_parquet(root / "data/samples/samples.parquet")
         labels = files.read_parquet(root / "data/labels.parquet")
+        digest = files.sha256(root / "data/samples/samples.parquet")
+        check_samples(labels, digest, "cluster")
         rows = samples.merge(labels[["sample_id", "cluster", "p_draft", "p_target"]], on="sample_id", how="left")
         rows = rows.rename(columns={"p_draft": "label_draft", "p_target": "label_target"})
         hidden, statistics = {}, {}
@@ -75,6 +78,7 @@ class Table:
             raise UserError("a study needs every sample's label under both models; set cluster.labels to cross")
         path = root / "data/true_labels.parquet"
         truth = files.read_parquet(path) if path.exists() else pd.DataFrame()
+        check_samples(truth, digest, "truth")
         fold = make_folds(rows["question_id"].to_numpy(), settings.train.folds, settings.seed)
         return cls(rows, hidden, statistics, fold, settings, truth if len(truth) else None)
 

@@ -75,7 +75,10 @@ def importance(table: Table) -> dict[str, dict[str, np.ndarray]]:
         "open": dict.fromkeys(noise, spread),
         "agreed": dict.fromkeys(noise, 1 - spread),
     }
-    return {name: {of: w / w.mean() for of, w in by.items()} for name, by in schemes.items()}
+    # Where no context is open, or none agreed, all count alike.
+    return {
+        name: {of: w / w.mean() if w.any() else np.ones_like(w) for of, w in by.items()} for name, by in schemes.items()
+    }
 
 
 def _labelled(found: pd.DataFrame) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -15,12 +15,12 @@ import pandas as pd
 
 from semspec.engine import cores
 from semspec.errors import UserError
-from semspec.files import read_jsonl, read_parquet, write_json, write_parquet
+from semspec.files import read_jsonl, read_parquet, sha256, write_json, write_parquet
 from semspec.probe import evaluation
 from semspec.problems import Problem, load
 from semspec.rules import ratio
 from semspec.schema import Settings
-from semspec.semantics.labels import COLUMNS
+from semspec.semantics.labels import COLUMNS, SAMPLES
 from semspec.semantics.sampling import ROLES
 from semspec.workers import workers
 from semspec.world.draws import draw, oracle_answers, weights
@@ -53,6 +53,7 @@ def truth_stage(settings: Settings, root: Path) -> None:
         drawn = draw(pool, settings, asked, CONTINUATIONS, "truth")
         shares = {role: dict(zip(contexts["context_id"], drawn[role], strict=True)) for role in ROLES}
         true = true_labels(samples, contexts, shares)
+        true.attrs[SAMPLES] = sha256(root / "data/samples/samples.parquet")
         write_parquet(root / "data/true_labels.parquet", true)
         predictions = read_parquet(root / "data/probes/predictions.parquet")
         out = compare(true, found, predictions, shares, settings.seed)
@@ -112,6 +113,7 @@ def compare(
                 "spearman": evaluation.spearman(a, truth),
             }
             for name, a in rules.items()
+            if not np.isnan(a).any()  # `cluster.labels: own` gives the draft's samples no p
         },
     }
 
