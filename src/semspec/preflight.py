@@ -7,12 +7,15 @@ of what stages do with the settings.
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 from semspec import engine
 from semspec.errors import UserError
 from semspec.models import check_name, layers
 from semspec.problems import check_dataset
-from semspec.schema import Settings
+from semspec.schema import Scale, Settings
 
 
 def check(settings: Settings) -> None:
@@ -30,6 +33,7 @@ def check(settings: Settings) -> None:
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
+    _check_gpus(settings.scale)
     for role in ("draft", "target"):
         own = settings.engine.of(role)
         there = layers(getattr(settings.models, role))
@@ -41,3 +45,25 @@ def check(settings: Settings) -> None:
 
             if not torch.cuda.is_available():
                 raise UserError(f"engine.device is '{own.device}' but PyTorch sees no GPU; set it to auto")
+
+
+def _gpus() -> int:
+    """How many GPUs the processes of this machine see."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return len([gpu for gpu in named.split(",") if gpu.strip() not in ("", "-1")])
+    asked = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]  # it is not for us to load
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+    return int(found[-1]) if found else 0
+
+
+def _check_gpus(scale: Scale) -> None:
+    """The parts share the GPUs out: where there are too few the last would see none, and work on the CPU."""
+    if scale.runner != "threads" or scale.workers == 1 or not scale.gpus:
+        return
+    needed, there = scale.workers * scale.gpus, _gpus()
+    if needed > there:
+        raise UserError(
+            f"scale.workers={scale.workers} with scale.gpus={scale.gpus} needs {needed} GPUs and {there} can be seen "
+            "here; set fewer workers, or scale.gpus=0, with which all see what is there"
+        )

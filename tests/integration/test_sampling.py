@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from project import make_project
 
+from semspec import engine, schema
 from semspec.engine import load
 from semspec.engine.base import Segment
 from semspec.engine.statistics import statistics, unpack
@@ -118,3 +119,13 @@ def test_shards_of_other_settings_are_not_used(project):
     root, settings = project
     other = settings.model_copy(update={"seed": 1})
     assert sampling._key(settings, root) != sampling._key(other, root)
+
+
+def test_shards_of_a_gpu_and_of_a_cpu_are_not_put_together(project, monkeypatch):
+    """Where `engine.weights` is auto, its name alone would not tell them apart."""
+    root, settings = project
+    auto = settings.model_copy(update={"engine": schema.Engine()})
+    monkeypatch.setattr(engine, "resolve", lambda weights, device: ("int8", "cpu"))
+    here, fixed = sampling._key(auto, root), sampling._key(settings, root)
+    monkeypatch.setattr(engine, "resolve", lambda weights, device: ("bf16", "cuda"))
+    assert sampling._key(auto, root) != here and sampling._key(settings, root) == fixed

@@ -70,6 +70,21 @@ def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
         check(changed("cluster.labels=own", "decide.rule=joint"))
 
 
+def test_more_gpus_than_there_are(monkeypatch):
+    """Parts that would see none are not begun; how many there are is asked of the variable, else of PyTorch."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
+    check(changed("scale.workers=3", "scale.gpus=1"))
+    with pytest.raises(UserError, match=r"scale\.workers=2 with scale\.gpus=2 needs 4 GPUs and 3 can be seen"):
+        check(changed("scale.workers=2", "scale.gpus=2"))
+    check(changed("scale.workers=1", "scale.gpus=9"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="and 0 can be seen"):
+        check(changed("scale.workers=2", "scale.gpus=1"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.raises(UserError, match="needs 2048 GPUs"):
+        check(changed("scale.workers=32", "scale.gpus=64"))
+
+
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
     (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())

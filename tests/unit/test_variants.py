@@ -100,6 +100,13 @@ def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):
     assert list(command._folders(settings(), tmp_path, ["semantic@gamma=2"])) == ["semantic"]
 
 
+def test_answers_of_a_gpu_and_of_a_cpu_are_not_put_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("int8", "cpu"))
+    here = command._identity(settings(), tmp_path, ["target"])
+    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("bf16", "cuda"))
+    assert command._identity(settings(), tmp_path, ["target"]) != here
+
+
 def test_the_command_line_tells_variants_from_methods(monkeypatch):
     seen = {}
     monkeypatch.setattr(command, "bench", lambda s, *_: seen.update(s.bench.model_dump()) or {"methods": {}})
