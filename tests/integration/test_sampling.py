@@ -92,12 +92,16 @@ def test_a_killed_run_redoes_at_most_one_shard(project, tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "_sample_shard", counts)
     sampling.sample(settings, again)
     assert done == 2 and len(asked) == 1
+    assert not (again / "data/samples/shards").exists()
     for name in ("samples.parquet", "draft.safetensors", "target.safetensors"):
         assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
 
 
 def test_parts_divide_the_shards(project, tmp_path):
-    """Parts 1/2 and 2/2 make all shards between them and merge nothing; the plain stage merges to the same bytes."""
+    """Parts 1/2 and 2/2 make all shards between them and merge nothing; the plain stage merges to the same bytes.
+
+    Of the shards it removes those alone that it has merged.
+    """
     root, settings = project
     again = tmp_path / "again"
     for name in ("data/models/draft.json", "data/models/target.json", "data/contexts.parquet"):
@@ -109,9 +113,13 @@ def test_parts_divide_the_shards(project, tmp_path):
     sampling.sample(settings, again, (1, 2))
     assert len(list(made.glob("*.parquet"))) == 3
     assert not (again / "data/samples/samples.parquet").exists()
+    half = again / "data/samples/shards/of-other-settings/00000.parquet"
+    half.parent.mkdir()
+    half.touch()
     sampling.sample(settings, again)
     for name in ("samples.parquet", "draft.safetensors", "target.safetensors"):
         assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
+    assert half.exists() and not made.exists()
 
 
 def test_shards_of_other_settings_are_not_used(project):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,9 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
         write_safetensors(folder / f"{role}.safetensors", merged)
     tables = [read_parquet(shards / f"{i:05d}.parquet") for i in range(count)]
     write_parquet(folder / "samples.parquet", pd.concat(tables, ignore_index=True))
-    shutil.rmtree(folder / "shards")
+    shutil.rmtree(shards)
+    with suppress(OSError):  # half-made work of other settings stays
+        shards.parent.rmdir()
 
 
 def _sample_shard(
