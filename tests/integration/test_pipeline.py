@@ -58,6 +58,14 @@ def test_every_parameter_exists_in_the_settings():
     assert {p.partition(".")[0] for p in watched} == set(names) - schema.ASIDE
 
 
+def test_what_an_engine_changes_is_watched():
+    """`models` fetches weights, or leaves them to a server; `contexts` are the target's, however it is run."""
+    engine = {f"engine.{name}" for name in schema.Engine.model_fields}
+    assert {"engine.kind", "engine.draft", "engine.target"} <= set(stages()["models"]["params"])
+    assert engine - {"engine.draft"} <= set(stages()["contexts"]["params"])
+    assert "engine" in stages()["sample"]["params"] and "engine" in stages()["bench"]["params"]
+
+
 def test_stages_of_the_code_are_the_stages_of_the_graph():
     """`semspec stage NAME` knows exactly the stages of dvc.yaml."""
     from semspec.stages import STAGES
