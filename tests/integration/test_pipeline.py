@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_project import DVC_YAML, alive, make_fake, processes, ran
+from filelock import FileLock
 from ruamel.yaml import YAML
 
 from semspec import config, pipeline, process, schema
@@ -86,6 +87,17 @@ def test_flow_files_keep_real_annotations(path):
     """`from __future__ import annotations` in a flow file breaks runs started from Prefect's UI."""
     imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
     assert not any(n.module == "__future__" for n in imports)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "bench", "tune"])
+def test_every_flow_waits_for_no_other_run(tmp_path, monkeypatch, name):
+    """A run from the UI and one in a terminal exclude each other, whichever they are."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    shutil.copytree(ROOT / "flows", tmp_path / "flows")
+    flow = pipeline.load_flow(tmp_path, name)
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    with FileLock(tmp_path / ".dvc/tmp/semspec.lock"), pytest.raises(UserError, match="another run is working here"):
+        flow.alone(flow.Request())
 
 
 def test_importing_the_library_loads_nothing_heavy():
