@@ -58,13 +58,19 @@ def _hint(name: str, known: Sequence[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
+def _is_name(place: str) -> bool:
+    return place.isidentifier() and place not in ("int", "str", "float", "Layers")
+
+
 def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
-    # a union adds the names of its members to the place: "train.layers.list[int]"
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float", "Layers")]
+    unknown = first["type"] == "extra_forbidden"
+    *above, last = map(str, first["loc"])
+    # a union adds the names of its members to the place: "train.layers.list[int]"; an unknown name is what was written
+    loc = [x for x in above if _is_name(x)] + [last] * (unknown or _is_name(last))
     dotted = ".".join(loc)
-    if first["type"] == "extra_forbidden":
+    if unknown:
         model: Any = Settings
         for part in loc[:-1]:
             kind = model.model_fields[part].annotation
@@ -201,18 +207,18 @@ def apply(
     """
     path = Path(root) / PARAMS
     data = _read(path)
-    before = validate(data).model_dump()
+    settings = validate(data)
     if profile is not None:
         if profile not in profiles():
             raise UserError(f"unknown profile '{profile}'; {_hint(profile, profiles())}")
         overlay = _read(PROFILES / f"{profile}.yaml")
-        _take_back(data, _read(PROFILES / f"{data['profile']}.yaml"), overlay)
+        _take_back(data, _read(PROFILES / f"{settings.profile}.yaml"), overlay)
         _merge(data, overlay)
     for override in overrides:
         put(data, *parse_override(override))
     changed_settings = validate(data, "the changed parameters")
     check(changed_settings)
-    after = changed_settings.model_dump()
+    before, after = settings.model_dump(), changed_settings.model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
         with atomic(path) as temporary:

@@ -60,6 +60,9 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
     [
         (["stage", "clusters"], "invalid choice"),
         (["bench", "--set", "bench.limits=3"], "did you mean 'limit'"),
+        (["bench", "--set", "bench.max-tokens=64"], "unknown parameter 'bench.max-tokens'; did you mean 'max_tokens'?"),
+        (["bench", "--set", "foo-bar=1"], "unknown parameter 'foo-bar'; known: profile, seed"),
+        (["bench", "--set", "train.layers={draft: [1], target: [1], int: 1}"], "unknown parameter 'train.layers.int'"),
         (["bench", "--set", "limit"], "section.name=value"),
         (["bench", "--set", "seed.x=3"], "not a section"),
         (["bench", "--methods", "target,magic"], "bench.methods"),
@@ -117,6 +120,14 @@ def test_a_profile_is_merged_with_comments_kept(here):
     assert config.apply(here, "laptop") == []
     config.apply(here, "quick")
     assert config.load(here).model_dump() == config.validate(config._read(REPO / "params.yaml")).model_dump()
+
+
+def test_a_file_that_names_no_profile_takes_one(here):
+    """It then stands for the default, quick."""
+    text = (here / "params.yaml").read_text()
+    (here / "params.yaml").write_text(text.replace("profile: quick\n", "", 1))
+    assert "profile" in config.apply(here, "laptop")
+    assert config.load(here).profile == "laptop" and config.load(here).contexts.questions == 64
 
 
 @pytest.mark.parametrize("first", config.profiles())
