@@ -63,6 +63,12 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
         (["bench", "--set", "bench.max-tokens=64"], "unknown parameter 'bench.max-tokens'; did you mean 'max_tokens'?"),
         (["bench", "--set", "foo-bar=1"], "unknown parameter 'foo-bar'; known: profile, seed"),
         (["bench", "--set", "train.layers={draft: [1], target: [1], int: 1}"], "unknown parameter 'train.layers.int'"),
+        (
+            ["bench", "--set", "decide.threshold=false"],
+            "neither true nor false can stand here; null means no threshold",
+        ),
+        (["bench", "--set", "bench.gamma=true"], "neither true nor false can stand here"),
+        (["bench", "--set", "train.hidden_sizes=[8, true]"], "neither true nor false can stand here"),
         (["bench", "--set", "limit"], "section.name=value"),
         (["bench", "--set", "seed.x=3"], "not a section"),
         (["bench", "--methods", "target,magic"], "bench.methods"),
