@@ -7,6 +7,7 @@ The parameters themselves are in schema.py. A profile is an overlay of params.ya
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -128,10 +129,17 @@ def load(root: Path | str = ".") -> Settings:
     return validate(_read(path), PARAMS if path.resolve() == Path(PARAMS).resolve() else str(path))
 
 
+def without_secrets(text: str) -> str:
+    """A text as it may be shown: no user and no password in its addresses."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
+
+
 def write(folder: Path | str, settings: Settings) -> None:
-    """Record `settings` in `folder`/params.yaml, without comments."""
+    """Record `settings` in `folder`/params.yaml, to be shown to others: without comments, and without a password."""
+    data = settings.model_dump(mode="json")
+    data["tracking"]["uri"] = without_secrets(settings.tracking.uri)
     with atomic(Path(folder) / PARAMS) as temporary, temporary.open("w", encoding="utf-8") as f:
-        _yaml().dump(settings.model_dump(mode="json"), f)
+        _yaml().dump(data, f)
 
 
 def put(data: Any, dotted: str, value: Any) -> None:
