@@ -10,10 +10,11 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from semspec import engine
+from semspec import config, engine
 from semspec.errors import UserError
-from semspec.models import check_name, layers
+from semspec.models import CATALOGUE, check_name, layers
 from semspec.problems import check_dataset
 from semspec.schema import Scale, Settings
 
@@ -26,10 +27,9 @@ def check(settings: Settings) -> None:
     check_dataset(settings.bench.dataset, "test")
     for role in ("draft", "target", "encoder"):
         check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
-    if settings.decide.rule == "joint" and settings.cluster.labels == "own":
-        raise UserError(
-            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
-        )
+    if settings.cluster.entailment == "nli":
+        _check_nli(settings.cluster.nli_model)
+    _check_probes(settings)
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
@@ -45,6 +45,29 @@ def check(settings: Settings) -> None:
 
             if not torch.cuda.is_available():
                 raise UserError(f"engine.device is '{own.device}' but PyTorch sees no GPU; set it to auto")
+
+
+def _check_nli(name: str) -> None:
+    if name in CATALOGUE:
+        raise UserError(f"cluster.nli_model is '{name}', which tells no entailment; name a classifier such as MNLI's")
+    check_name(name, "encoder")
+
+
+def _check_probes(settings: Settings) -> None:
+    """Those that the methods will ask for: which the stage `train` can't make, or another project should have made."""
+    chosen = [config.variant(settings, name) for name in (*settings.bench.methods, *settings.bench.variants)]
+    rules = {own.decide.rule for method, own in chosen if method != "semantic_cross_domain"} | {settings.decide.rule}
+    if settings.cluster.labels == "own" and "joint" in rules:
+        raise UserError(
+            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
+        )
+    if "semantic_cross_domain" in {method for method, _ in chosen}:
+        folder = settings.baselines.cross_probes
+        if not folder or not all((Path(folder) / role / "config.json").exists() for role in ("draft", "target")):
+            raise UserError(
+                "semantic_cross_domain needs baselines.cross_probes: the data/probes of another project"
+                + (f"; {folder} holds no trained probes" if folder else "")
+            )
 
 
 def _gpus() -> int:

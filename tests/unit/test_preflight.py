@@ -66,8 +66,39 @@ def test_layers_that_a_model_lacks(tmp_path):
 def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
     """Said before hours of sampling, not by the bench after them."""
     check(changed("cluster.labels=own", "decide.rule=p"))
-    with pytest.raises(UserError, match="set the rule to ratio or p"):
-        check(changed("cluster.labels=own", "decide.rule=joint"))
+    for rule in ("decide.rule=joint", "bench.variants=[semantic@rule=joint]"):
+        with pytest.raises(UserError, match="set the rule to ratio or p"):
+            check(changed("cluster.labels=own", "decide.rule=p", rule))
+
+
+def test_probes_that_another_project_should_have_made(tmp_path):
+    """Asked for only where a method needs them."""
+    check(changed("baselines.cross_probes=nowhere"))
+    for asks in ("bench.methods=[target, semantic_cross_domain]", "bench.variants=[semantic_cross_domain@gamma=2]"):
+        with pytest.raises(UserError, match=r"needs baselines\.cross_probes: the data/probes of another project$"):
+            check(changed(asks))
+        with pytest.raises(UserError, match="nowhere holds no trained probes"):
+            check(changed(asks, "baselines.cross_probes=nowhere"))
+        for role in ("draft", "target"):
+            (tmp_path / role).mkdir(exist_ok=True)
+            (tmp_path / role / "config.json").touch()
+        check(changed(asks, f"baselines.cross_probes={tmp_path}"))
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("./nowhere", "'./nowhere' does not exist"),
+        ("deberta", "unknown model 'deberta'"),
+        ("all-minilm-l6-v2", "tells no entailment"),
+    ],
+)
+def test_a_wrong_entailment_model(model, says):
+    """Asked for only where `cluster` takes it."""
+    check(changed(f"cluster.nli_model={model}"))
+    with pytest.raises(UserError, match=says):
+        check(changed("cluster.entailment=nli", f"cluster.nli_model={model}"))
+    check(changed("cluster.entailment=nli"))
 
 
 def test_more_gpus_than_there_are(monkeypatch):
