@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from semspec import cli, config
+from semspec import cli, config, doctor
 from semspec.cli import main
 from semspec.errors import UserError
 
@@ -182,6 +184,31 @@ def test_every_profile_is_valid(here, profile):
     """A profile that ships applies cleanly and names itself."""
     config.apply(here, profile)
     assert config.load(here).profile == profile
+
+
+def test_doctor_without_pytorch_still_reports(here, monkeypatch, capsys):
+    """What is missing is what it is asked for."""
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert main(["doctor", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert not found["machine"]["ok"] and not found["engines"]["ok"] and "torch" in found["machine"]["found"]
+    assert found["params"]["ok"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_doctor_asks_for_room_where_models_go_while_they_are_to_come(here, monkeypatch, there):
+    """Afterwards the project's disk is looked at, which needs little."""
+    monkeypatch.setenv("SEMSPEC_HOME", str(here / "not-yet/home"))
+    monkeypatch.setattr("semspec.models.installed", lambda name: there)
+    asked: list[Path] = []
+    room = SimpleNamespace(free=5e9)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: asked.append(path) or room)
+    ok, says = doctor._disk(here)
+    assert ok == there and ("make room for 15 GB" in says) == (not there)
+    (here / "models-disk").mkdir()
+    monkeypatch.setenv("SEMSPEC_HOME", str(here / "models-disk/home"))
+    doctor._disk(here)
+    assert asked == [here, here if there else here / "models-disk"]
 
 
 def test_only_a_reader_of_ours_that_has_gone_is_a_quiet_end(monkeypatch):
