@@ -237,6 +237,16 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     assert "config.json" in one_line(error)
 
 
+@pytest.mark.parametrize("name", ["~nosuchuser/mine", "~nosuchuser/mine.gguf"])
+def test_a_home_that_is_nobodys_is_one_line(name: str) -> None:
+    """Whoever is asked; how many layers it has is unknown."""
+    for call in (models.ensure, models.check_name, models.describe):
+        with pytest.raises(UserError) as error:
+            call(name)
+        assert "a user who does not exist" in one_line(error)
+    assert models.layers(name) is None
+
+
 def test_a_hub_id_that_cannot_be_reached(toy: tuple[Entry, Index], monkeypatch: pytest.MonkeyPatch) -> None:
     """No hub, or a switched-off one: one line that says what else can be done."""
     with pytest.raises(UserError) as error:
