@@ -25,8 +25,7 @@ def check(settings: Settings) -> None:
 
     check_dataset(settings.contexts.dataset, "train")
     check_dataset(settings.bench.dataset, "test")
-    for role in ("draft", "target", "encoder"):
-        check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    check_name(settings.models.encoder, "encoder")
     if settings.cluster.entailment == "nli":
         _check_nli(settings.cluster.nli_model)
     _check_probes(settings)
@@ -36,6 +35,7 @@ def check(settings: Settings) -> None:
     _check_gpus(settings.scale)
     for role in ("draft", "target"):
         own = settings.engine.of(role)
+        check_name(getattr(settings.models, role), weights=own.kind != "sglang")  # its server has them
         there = layers(getattr(settings.models, role))
         if there is not None and settings.train.features != "logprob":
             choose_layers(settings.train.layers_of(role), there)

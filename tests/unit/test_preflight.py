@@ -63,6 +63,15 @@ def test_layers_that_a_model_lacks(tmp_path):
     check(changed(mine, "train.layers={draft: [0], target: [3]}", "train.features=logprob"))
 
 
+def test_a_folder_without_weights_is_for_a_server(tmp_path):
+    """Its server has them; any other engine needs them here."""
+    (tmp_path / "config.json").write_text("{}")
+    check(changed(f"models.target={tmp_path}", "engine.target={kind: sglang}"))
+    for engine in ("engine.target={}", "engine.draft={kind: sglang}"):
+        with pytest.raises(UserError, match=r"holds no \*\.safetensors"):
+            check(changed(f"models.target={tmp_path}", engine))
+
+
 def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
     """Said before hours of sampling, not by the bench after them."""
     check(changed("cluster.labels=own", "decide.rule=p"))

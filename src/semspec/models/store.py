@@ -156,8 +156,11 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def check_name(name: str, kind: Literal["language model", "encoder"] = "language model") -> None:
-    """`UserError` when `name` can be no model of that kind, or is an empty folder; fetches nothing."""
+def check_name(name: str, kind: Literal["language model", "encoder"] = "language model", weights: bool = True) -> None:
+    """`UserError` when `name` can be no model of that kind, or is a folder without one; fetches nothing.
+
+    weights=False as in `ensure`.
+    """
     if not name.strip():
         raise UserError("the name of a model is empty; `semspec models list` says which there are")
     if name in CATALOGUE:
@@ -171,7 +174,7 @@ def check_name(name: str, kind: Literal["language model", "encoder"] = "language
         if kind == "encoder":
             raise UserError(f"'{name}' is no encoder; use {ENCODER}")
     elif _local(name).is_dir():
-        _loadable(_local(name))
+        _loadable(_local(name), weights)
     elif name.startswith((".", "/", "~")):
         raise UserError(f"the model folder '{name}' does not exist; check the path")
     elif not _HUB_ID.fullmatch(name):
