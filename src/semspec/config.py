@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -229,9 +230,10 @@ def apply(
     before, after = settings.model_dump(), changed_settings.model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
-        with atomic(path) as temporary:
+        with atomic(path.resolve()) as temporary:  # a link stays one
             with temporary.open("w", encoding="utf-8") as f:
                 _yaml().dump(data, f)
+            shutil.copymode(path, temporary)
             if not _says(temporary, data):
                 raise UserError(
                     f"{path} can't be changed without spoiling it; change {', '.join(changed)} there by hand"

@@ -169,6 +169,17 @@ def test_a_file_is_never_spoiled(here, monkeypatch):
     assert (here / "params.yaml").read_bytes() == before
 
 
+def test_a_linked_file_stays_a_link_and_keeps_its_mode(here):
+    """What it points to is changed."""
+    (here / "elsewhere").mkdir()
+    real = (here / "params.yaml").rename(here / "elsewhere/mine.yaml")
+    real.chmod(0o640)
+    (here / "params.yaml").symlink_to("elsewhere/mine.yaml")
+    assert config.apply(here, None, ["bench.limit=7"]) == ["bench.limit"]
+    assert (here / "params.yaml").is_symlink() and config.load(here).bench.limit == 7
+    assert real.stat().st_mode & 0o777 == 0o640 and [p.name for p in real.parent.iterdir()] == ["mine.yaml"]
+
+
 def test_a_bad_override_leaves_the_file_alone(here):
     """Nothing is written unless the whole result is valid."""
     before = (here / "params.yaml").read_bytes()
