@@ -21,7 +21,7 @@ from prefect.cache_policies import NO_CACHE  # noqa: E402
 from pydantic import Field  # noqa: E402
 
 # the folders of the pipeline and of other commands, and published runs
-TAKEN = ("bench", "report", "plan", "tune", "studies", *config.profiles())
+TAKEN = ("bench", "report", "plan", "tune", "studies", "published", *config.profiles())
 
 Request = forms.request(
     ["seed", "bench", "decide", "exact", "baselines", "scale"],
