@@ -429,6 +429,21 @@ def test_a_gguf_becomes_a_loadable_folder(
     assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False).startswith("<|im_start|>")
 
 
+def test_a_full_disk_is_the_systems_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of safetensors', which the command line would show as a trace."""
+    from safetensors import SafetensorError
+
+    from semspec.models import convert
+
+    def full(*args: object, **options: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    tiny_gguf(tmp_path / "tiny.gguf", True)
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert.convert(tmp_path / "tiny.gguf", tmp_path / "out", "tiny", progress=False)
+
+
 def test_a_file_that_is_no_gguf_is_one_line(tmp_path: Path) -> None:
     """Other bytes under a .gguf name end in a `UserError`, not a trace."""
     from semspec.models import convert
