@@ -79,7 +79,7 @@ fi
 
 set -m # a process group for each service
 start() { # a service that ends is started again, as compose does; here twice at most
-  for _ in 1 2 3; do ("start_$1"); sleep 2; done >"$state/$1.log" 2>&1 &
+  for _ in 1 2 3; do ("start_$1") || true; sleep 2; done >"$state/$1.log" 2>&1 &
   pid[$1]=$!
 }
 healthy() {

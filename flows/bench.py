@@ -21,7 +21,7 @@ from prefect.cache_policies import NO_CACHE  # noqa: E402
 from pydantic import Field  # noqa: E402
 
 # the folders of the pipeline and of other commands, and published runs
-TAKEN = ("bench", "report", "plan", "tune", "studies", *config.profiles())
+TAKEN = ("bench", "report", "plan", "tune", "studies", "published", *config.profiles())
 
 Request = forms.request(
     ["seed", "bench", "decide", "exact", "baselines", "scale"],
@@ -52,11 +52,17 @@ def command(args: list[str], bar: Callable[[str], None]) -> Any:
 @flow(name="bench", persist_result=False)
 def bench(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """Methods on test problems, beside the pipeline."""
-    return ui.carry_out(ROOT, lambda: compare(request))
+    return ui.carry_out(ROOT, lambda: alone(request))
+
+
+def alone(request: Request) -> None:
+    """What the flow does, and no other run beside it."""
+    with library.alone(ROOT):
+        compare(request)
 
 
 def compare(request: Request) -> None:
-    """What the flow does; `UserError` for the user's mistakes."""
+    """Bench and report into results/NAME; `UserError` for the user's mistakes."""
     if request.name in TAKEN:
         raise UserError(f"results/{request.name} is not for runs of one's own; choose another name")
     changes = forms.changes(request)

@@ -41,11 +41,17 @@ def step(name: str, search: str, live: bool, worker: int = 0) -> None:
 @flow(name="tune", persist_result=False, task_runner=ThreadPoolTaskRunner(max_workers=256))  # type: ignore[arg-type]
 def tune(request: Request = Request()) -> Any:  # noqa: B008 (the UI's form needs the default)
     """Search, and show what was found; params.yaml changes only where that is asked for."""
-    return ui.carry_out(ROOT, lambda: search(request))
+    return ui.carry_out(ROOT, lambda: alone(request))
+
+
+def alone(request: Request) -> None:
+    """What the flow does, and no other run beside it."""
+    with pipeline.alone(ROOT):
+        search(request)
 
 
 def search(request: Request) -> None:
-    """What the flow does; `UserError` for the user's mistakes."""
+    """Search and conclude; `UserError` for the user's mistakes."""
     from semspec.tuning.search import begin
 
     settings = config.overridden(ROOT, forms.changes(request), source="the search's parameters")

@@ -7,6 +7,8 @@ The parameters themselves are in schema.py. A profile is an overlay of params.ya
 from __future__ import annotations
 
 import difflib
+import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -58,13 +60,19 @@ def _hint(name: str, known: Sequence[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
+def _is_name(place: str) -> bool:
+    return place.isidentifier() and place not in ("int", "str", "float", "Layers")
+
+
 def _explain(error: ValidationError, source: str) -> UserError:
     # a mistyped section is both unknown and missing: the first says more
     first = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[0]
-    # a union adds the names of its members to the place: "train.layers.list[int]"
-    loc = [str(x) for x in first["loc"] if str(x).isidentifier() and x not in ("int", "str", "float", "Layers")]
+    unknown = first["type"] == "extra_forbidden"
+    *above, last = map(str, first["loc"])
+    # a union adds the names of its members to the place: "train.layers.list[int]"; an unknown name is what was written
+    loc = [x for x in above if _is_name(x)] + [last] * (unknown or _is_name(last))
     dotted = ".".join(loc)
-    if first["type"] == "extra_forbidden":
+    if unknown:
         model: Any = Settings
         for part in loc[:-1]:
             kind = model.model_fields[part].annotation
@@ -122,10 +130,17 @@ def load(root: Path | str = ".") -> Settings:
     return validate(_read(path), PARAMS if path.resolve() == Path(PARAMS).resolve() else str(path))
 
 
+def without_secrets(text: str) -> str:
+    """A text as it may be shown: no user and no password in its addresses."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
+
+
 def write(folder: Path | str, settings: Settings) -> None:
-    """Record `settings` in `folder`/params.yaml, without comments."""
+    """Record `settings` in `folder`/params.yaml, to be shown to others: without comments, and without a password."""
+    data = settings.model_dump(mode="json")
+    data["tracking"]["uri"] = without_secrets(settings.tracking.uri)
     with atomic(Path(folder) / PARAMS) as temporary, temporary.open("w", encoding="utf-8") as f:
-        _yaml().dump(settings.model_dump(mode="json"), f)
+        _yaml().dump(data, f)
 
 
 def put(data: Any, dotted: str, value: Any) -> None:
@@ -201,23 +216,24 @@ def apply(
     """
     path = Path(root) / PARAMS
     data = _read(path)
-    before = validate(data).model_dump()
+    settings = validate(data)
     if profile is not None:
         if profile not in profiles():
             raise UserError(f"unknown profile '{profile}'; {_hint(profile, profiles())}")
         overlay = _read(PROFILES / f"{profile}.yaml")
-        _take_back(data, _read(PROFILES / f"{data['profile']}.yaml"), overlay)
+        _take_back(data, _read(PROFILES / f"{settings.profile}.yaml"), overlay)
         _merge(data, overlay)
     for override in overrides:
         put(data, *parse_override(override))
     changed_settings = validate(data, "the changed parameters")
     check(changed_settings)
-    after = changed_settings.model_dump()
+    before, after = settings.model_dump(), changed_settings.model_dump()
     changed = sorted(n for n, v in flatten(after).items() if flatten(before).get(n) != v)
     if changed:
-        with atomic(path) as temporary:
+        with atomic(path.resolve()) as temporary:  # a link stays one
             with temporary.open("w", encoding="utf-8") as f:
                 _yaml().dump(data, f)
+            shutil.copymode(path, temporary)
             if not _says(temporary, data):
                 raise UserError(
                     f"{path} can't be changed without spoiling it; change {', '.join(changed)} there by hand"

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from semspec import config
@@ -29,11 +30,14 @@ def _packages() -> tuple[bool, str]:
 
 
 def _machine() -> tuple[bool, str]:
+    known = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
+    if find_spec("torch") is None:
+        return False, f"{known}; torch is missing, which looks for the rest"
     import torch
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
     isa = torch.backends.cpu.get_cpu_capability()
-    return True, f"Python {sys.version.split()[0]}, {os.cpu_count()} cores ({isa}), {gpu}"
+    return True, f"{known} ({isa}), {gpu}"
 
 
 def _params(root: Path) -> tuple[bool, str]:
@@ -44,15 +48,22 @@ def _params(root: Path) -> tuple[bool, str]:
     return True, f"profile {settings.profile}"
 
 
+def _chosen(root: Path) -> tuple[list[str], list[str]]:
+    """The models of params.yaml, and which of them are still to be fetched; `UserError` where it can't be read."""
+    from semspec.models import CATALOGUE, installed
+
+    chosen = config.load(root).models
+    names = [chosen.encoder, chosen.draft, chosen.target]
+    return names, [n for n in names if n in CATALOGUE and not installed(n)]
+
+
 def _models(root: Path) -> tuple[bool, str]:
-    from semspec.models import CATALOGUE, home, installed
+    from semspec.models import home
 
     try:
-        chosen = config.load(root).models
+        names, missing = _chosen(root)
     except UserError:
         return False, "unknown until params.yaml is mended"
-    names = [chosen.encoder, chosen.draft, chosen.target]
-    missing = [n for n in names if n in CATALOGUE and not installed(n)]
     if missing:
         return (
             False,
@@ -62,6 +73,8 @@ def _models(root: Path) -> tuple[bool, str]:
 
 
 def _engines() -> tuple[bool, str]:
+    if find_spec("torch") is None:
+        return False, "none without torch"
     from semspec import engine
 
     weights, device = engine.resolve("auto", "auto")
@@ -69,8 +82,19 @@ def _engines() -> tuple[bool, str]:
 
 
 def _disk(root: Path) -> tuple[bool, str]:
-    free = shutil.disk_usage(root).free / 1e9
-    return free > 15, f"{free:.0f} GB free here" + ("" if free > 15 else "; the default models need 15 GB")
+    from semspec.models import home
+
+    try:
+        missing = bool(_chosen(root)[1])
+    except UserError:
+        missing = True
+    # while models are to come, where they go; it may not be there yet
+    place = (
+        next(p for p in (home().absolute(), *home().absolute().parents) if p.exists()) if missing else root.resolve()
+    )
+    need = 15 if missing else 1
+    free = shutil.disk_usage(place).free / 1e9
+    return free > need, f"{free:.0f} GB free in {place}" + ("" if free > need else f"; make room for {need} GB")
 
 
 def _repository(root: Path) -> tuple[bool, str]:

@@ -122,19 +122,33 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
         raise UserError(f"{path} is damaged; delete it and run its stage again") from None
 
 
+@contextmanager
+def system_errors(path: Path | str) -> Iterator[None]:
+    """What safetensors says of a full disk, and the like, as the `OSError` that it was, of `path`."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as e:  # what the system said is in its text alone
+        said = re.search(r"os error (\d+)", str(e))
+        if said is None:
+            raise
+        raise OSError(int(said[1]), os.strerror(int(said[1])), str(path)) from None
+
+
 def write_safetensors(path: Path | str, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     """`OSError` when the disk is full."""
-    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    with atomic(path) as t:
-        try:
-            save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, t, metadata=metadata)
-        except SafetensorError as e:  # what the system said is in its text alone
-            said = re.search(r"os error (\d+)", str(e))
-            if said is None:
-                raise
-            raise OSError(int(said[1]), os.strerror(int(said[1])), str(path)) from None
+    with atomic(path) as t, system_errors(path):
+        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, t, metadata=metadata)
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, **options: Any) -> None:
+    """Both, of transformers, into `folder`; not atomic. `OSError` when the disk is full."""
+    with system_errors(folder):
+        model.save_pretrained(folder, **options)
+        tokenizer.save_pretrained(folder)
 
 
 def read_safetensors(path: Path | str) -> dict[str, np.ndarray]:

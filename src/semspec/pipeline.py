@@ -196,7 +196,7 @@ def results_table(root: Path) -> str:
 def alone(root: Path) -> Iterator[None]:
     """Hold the project against another run, from before its parameters are changed; a killed one holds nothing.
 
-    The flow that `semspec run` calls takes the same lock once more.
+    The flow that `semspec run` or `semspec tune` calls takes the same lock once more.
     """
     path = root.resolve() / ".dvc/tmp/semspec.lock"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,16 @@ of what stages do with the settings.
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-from semspec import engine
+from semspec import config, engine
 from semspec.errors import UserError
-from semspec.models import check_name, layers
+from semspec.models import CATALOGUE, check_name, layers
 from semspec.problems import check_apart, check_dataset
-from semspec.schema import Settings
+from semspec.schema import Scale, Settings
 
 
 def check(settings: Settings) -> None:
@@ -26,18 +30,18 @@ def check(settings: Settings) -> None:
     check_dataset(settings.bench.dataset, "test")
     if NEEDS_PROBES & plain([*settings.bench.methods, *settings.bench.variants]):
         check_apart(settings.contexts.dataset, settings.bench.dataset)
-    for role in ("draft", "target", "encoder"):
-        check_name(getattr(settings.models, role), "encoder" if role == "encoder" else "language model")
+    check_name(settings.models.encoder, "encoder")
+    if settings.cluster.entailment == "nli":
+        _check_nli(settings.cluster.nli_model)
     entailment.check(settings.cluster)
-    if settings.decide.rule == "joint" and settings.cluster.labels == "own":
-        raise UserError(
-            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
-        )
+    _check_probes(settings)
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
+    _check_gpus(settings.scale)
     for role in ("draft", "target"):
         own = settings.engine.of(role)
+        check_name(getattr(settings.models, role), weights=own.kind != "sglang")  # its server has them
         there = layers(getattr(settings.models, role))
         if there is not None and settings.train.features != "logprob":
             choose_layers(settings.train.layers_of(role), there)
@@ -47,3 +51,48 @@ def check(settings: Settings) -> None:
 
             if not torch.cuda.is_available():
                 raise UserError(f"engine.device is '{own.device}' but PyTorch sees no GPU; set it to auto")
+
+
+def _check_nli(name: str) -> None:
+    if name in CATALOGUE:
+        raise UserError(f"cluster.nli_model is '{name}', which tells no entailment; name a classifier such as MNLI's")
+    check_name(name, "encoder")
+
+
+def _check_probes(settings: Settings) -> None:
+    """Those that the methods will ask for: which the stage `train` can't make, or another project should have made."""
+    chosen = [config.variant(settings, name) for name in (*settings.bench.methods, *settings.bench.variants)]
+    rules = {own.decide.rule for method, own in chosen if method != "semantic_cross_domain"} | {settings.decide.rule}
+    if settings.cluster.labels == "own" and "joint" in rules:
+        raise UserError(
+            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
+        )
+    if "semantic_cross_domain" in {method for method, _ in chosen}:
+        folder = settings.baselines.cross_probes
+        if not folder or not all((Path(folder) / role / "config.json").exists() for role in ("draft", "target")):
+            raise UserError(
+                "semantic_cross_domain needs baselines.cross_probes: the data/probes of another project"
+                + (f"; {folder} holds no trained probes" if folder else "")
+            )
+
+
+def _gpus() -> int:
+    """How many GPUs the processes of this machine see."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return len([gpu for gpu in named.split(",") if gpu.strip() not in ("", "-1")])
+    asked = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]  # it is not for us to load
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+    return int(found[-1]) if found else 0
+
+
+def _check_gpus(scale: Scale) -> None:
+    """The parts share the GPUs out: where there are too few the last would see none, and work on the CPU."""
+    if scale.runner != "threads" or scale.workers == 1 or not scale.gpus:
+        return
+    needed, there = scale.workers * scale.gpus, _gpus()
+    if needed > there:
+        raise UserError(
+            f"scale.workers={scale.workers} with scale.gpus={scale.gpus} needs {needed} GPUs and {there} can be seen "
+            "here; set fewer workers, or scale.gpus=0, with which all see what is there"
+        )

@@ -29,7 +29,7 @@ def devices(k: int, gpus: int) -> dict[str, str]:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     mine = slice((k - 1) * gpus, k * gpus)
-    chosen = named.split(",")[mine] if named else [str(i) for i in range(mine.start, mine.stop)]
+    chosen = named.split(",")[mine] if named is not None else [str(i) for i in range(mine.start, mine.stop)]
     return {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 

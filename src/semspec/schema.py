@@ -6,9 +6,18 @@ does with a value.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
 Method = Literal[
     "target",
@@ -40,6 +49,16 @@ ASIDE = {"profile", "registry", "scale", "serve", "tracking", "tune"}  # no stag
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would take true for 1 and false for 0: a threshold that is meant to be off would keep every step."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if kind is not bool and any(isinstance(v, bool) for v in (value if isinstance(value, list) else [value])):
+            none = f"; null means no {info.field_name}" if type(None) in get_args(kind) else ""
+            raise ValueError(f"neither true nor false can stand here{none}")
+        return value
 
 
 class Models(Strict):

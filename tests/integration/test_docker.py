@@ -178,6 +178,17 @@ def test_native_commands_are_those_of_compose():
     assert printed["server"].endswith("'/some/bundle'")
 
 
+def test_a_native_service_that_ends_is_started_again(tmp_path):
+    """Twice at most, as the script says."""
+    text = (REPO / "docker/native.sh").read_text(encoding="utf-8")
+    start = re.search(r"^start\(\) \{.*?^\}", text, re.S | re.M)
+    assert start is not None and "set -euo pipefail" in text
+    service = "start_x() { echo begun; exit 3; }; sleep() { :; }"
+    script = f"set -euo pipefail\nset -m\nstate={tmp_path}\ndeclare -A pid\n{service}\n{start[0]}\nstart x\nwait"
+    subprocess.run(["bash", "-c", script], check=True, timeout=60)
+    assert (tmp_path / "x.log").read_text() == "begun\n" * 3
+
+
 def test_native_services_become_healthy_and_end():
     """Prefect, MLflow and the worker pass the health checks of the compose file, and nothing of them is left."""
     done = native()

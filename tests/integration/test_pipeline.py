@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_project import DVC_YAML, alive, make_fake, processes, ran
+from filelock import FileLock
 from ruamel.yaml import YAML
 
 from semspec import config, pipeline, process, schema
@@ -58,6 +59,14 @@ def test_every_parameter_exists_in_the_settings():
     assert {p.partition(".")[0] for p in watched} == set(names) - schema.ASIDE
 
 
+def test_what_an_engine_changes_is_watched():
+    """`models` fetches weights, or leaves them to a server; `contexts` are the target's, however it is run."""
+    engine = {f"engine.{name}" for name in schema.Engine.model_fields}
+    assert {"engine.kind", "engine.draft", "engine.target"} <= set(stages()["models"]["params"])
+    assert engine - {"engine.draft"} <= set(stages()["contexts"]["params"])
+    assert "engine" in stages()["sample"]["params"] and "engine" in stages()["bench"]["params"]
+
+
 def test_stages_of_the_code_are_the_stages_of_the_graph():
     """`semspec stage NAME` knows exactly the stages of dvc.yaml."""
     from semspec.stages import STAGES
@@ -78,6 +87,37 @@ def test_flow_files_keep_real_annotations(path):
     """`from __future__ import annotations` in a flow file breaks runs started from Prefect's UI."""
     imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
     assert not any(n.module == "__future__" for n in imports)
+
+
+FLOWS = """
+from pathlib import Path
+from semspec import pipeline
+from semspec.errors import UserError
+for name in ("pipeline", "bench", "tune"):
+    flow = pipeline.load_flow(Path("."), name)
+    try:
+        flow.alone(flow.Request())
+    except UserError as e:
+        print(name, e, sep=": ")
+    if name == "bench":
+        try:
+            flow.compare(flow.Request(name="published"))
+        except UserError as e:
+            print(e)
+"""
+
+
+def test_every_flow_leaves_what_is_anothers(tmp_path):
+    """A run from the UI and one in a terminal exclude each other, whichever they are; published results stay."""
+    shutil.copytree(ROOT / "flows", tmp_path / "flows")
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    with FileLock(tmp_path / ".dvc/tmp/semspec.lock"):
+        done = subprocess.run(
+            [sys.executable, "-c", FLOWS], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+    busy = "another run is working here; wait for it, or end it where it was started"
+    refused = "results/published is not for runs of one's own; choose another name"
+    assert done.stdout.splitlines() == [f"pipeline: {busy}", f"bench: {busy}", refused, f"tune: {busy}"], done.stderr
 
 
 def test_importing_the_library_loads_nothing_heavy():

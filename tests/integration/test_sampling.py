@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from project import make_project
 
+from semspec import engine, schema
 from semspec.engine import load
 from semspec.engine.base import Segment
 from semspec.engine.statistics import statistics, unpack
@@ -91,12 +92,16 @@ def test_a_killed_run_redoes_at_most_one_shard(project, tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "_sample_shard", counts)
     sampling.sample(settings, again)
     assert done == 2 and len(asked) == 1
+    assert not (again / "data/samples/shards").exists()
     for name in ("samples.parquet", "draft.safetensors", "target.safetensors"):
         assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
 
 
 def test_parts_divide_the_shards(project, tmp_path):
-    """Parts 1/2 and 2/2 make all shards between them and merge nothing; the plain stage merges to the same bytes."""
+    """Parts 1/2 and 2/2 make all shards between them and merge nothing; the plain stage merges to the same bytes.
+
+    Of the shards it removes those alone that it has merged.
+    """
     root, settings = project
     again = tmp_path / "again"
     for name in ("data/models/draft.json", "data/models/target.json", "data/contexts.parquet"):
@@ -108,9 +113,13 @@ def test_parts_divide_the_shards(project, tmp_path):
     sampling.sample(settings, again, (1, 2))
     assert len(list(made.glob("*.parquet"))) == 3
     assert not (again / "data/samples/samples.parquet").exists()
+    half = again / "data/samples/shards/of-other-settings/00000.parquet"
+    half.parent.mkdir()
+    half.touch()
     sampling.sample(settings, again)
     for name in ("samples.parquet", "draft.safetensors", "target.safetensors"):
         assert sha256(again / "data/samples" / name) == sha256(root / "data/samples" / name)
+    assert half.exists() and not made.exists()
 
 
 def test_shards_of_other_settings_are_not_used(project):
@@ -118,3 +127,13 @@ def test_shards_of_other_settings_are_not_used(project):
     root, settings = project
     other = settings.model_copy(update={"seed": 1})
     assert sampling._key(settings, root) != sampling._key(other, root)
+
+
+def test_shards_of_a_gpu_and_of_a_cpu_are_not_put_together(project, monkeypatch):
+    """Where `engine.weights` is auto, its name alone would not tell them apart."""
+    root, settings = project
+    auto = settings.model_copy(update={"engine": schema.Engine()})
+    monkeypatch.setattr(engine, "resolve", lambda weights, device: ("int8", "cpu"))
+    here, fixed = sampling._key(auto, root), sampling._key(settings, root)
+    monkeypatch.setattr(engine, "resolve", lambda weights, device: ("bf16", "cuda"))
+    assert sampling._key(auto, root) != here and sampling._key(settings, root) == fixed

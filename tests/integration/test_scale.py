@@ -118,3 +118,5 @@ def test_workers_on_one_machine_share_out_its_gpus(monkeypatch):
     assert scale.devices(2, 2) == {"CUDA_VISIBLE_DEVICES": "2,3"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
     assert scale.devices(2, 1) == {"CUDA_VISIBLE_DEVICES": "6"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert scale.devices(2, 1) == {"CUDA_VISIBLE_DEVICES": ""}

@@ -132,10 +132,14 @@ def test_a_copied_project_keeps_its_artifacts_to_itself(project, settings, tmp_p
 
 
 def test_run_holds_parameters_curves_metrics_and_report(project, settings):
-    """Parameters, training history by epoch, intervals, tags, and the report are all in the run."""
+    """Parameters, training history by epoch, intervals, tags, and the report are all in the run; a password is not."""
+    with (project / "params.yaml").open("a") as file:
+        file.write("# tracking.uri was https://me:secret@there\n")
     run_id = tracking.log_run(project, settings)
     client = mlflow_log.client(project, settings)
     run = client.get_run(run_id)
+    published = Path(client.download_artifacts(run_id, "params.yaml")).read_text()
+    assert published == (project / "params.yaml").read_text().replace("me:secret@", "")
     assert run.data.params["bench.gamma"] == "1" and run.data.params["models.target"] == "big"
     assert run.data.metrics["probe.target.mae"] == 0.1 and run.data.metrics["bench.semantic.pass_at_1_ci.1"] == 0.9
     assert not {"probe.target.spearman", "bench.semantic.acceptance_length"} & set(run.data.metrics)

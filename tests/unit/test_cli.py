@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from semspec import cli, config
+from semspec import cli, config, doctor
 from semspec.cli import main
 from semspec.errors import UserError
 
@@ -60,6 +62,15 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
     [
         (["stage", "clusters"], "invalid choice"),
         (["bench", "--set", "bench.limits=3"], "did you mean 'limit'"),
+        (["bench", "--set", "bench.max-tokens=64"], "unknown parameter 'bench.max-tokens'; did you mean 'max_tokens'?"),
+        (["bench", "--set", "foo-bar=1"], "unknown parameter 'foo-bar'; known: profile, seed"),
+        (["bench", "--set", "train.layers={draft: [1], target: [1], int: 1}"], "unknown parameter 'train.layers.int'"),
+        (
+            ["bench", "--set", "decide.threshold=false"],
+            "neither true nor false can stand here; null means no threshold",
+        ),
+        (["bench", "--set", "bench.gamma=true"], "neither true nor false can stand here"),
+        (["bench", "--set", "train.hidden_sizes=[8, true]"], "neither true nor false can stand here"),
         (["bench", "--set", "limit"], "section.name=value"),
         (["bench", "--set", "seed.x=3"], "not a section"),
         (["bench", "--methods", "target,magic"], "bench.methods"),
@@ -119,6 +130,14 @@ def test_a_profile_is_merged_with_comments_kept(here):
     assert config.load(here).model_dump() == config.validate(config._read(REPO / "params.yaml")).model_dump()
 
 
+def test_a_file_that_names_no_profile_takes_one(here):
+    """It then stands for the default, quick."""
+    text = (here / "params.yaml").read_text()
+    (here / "params.yaml").write_text(text.replace("profile: quick\n", "", 1))
+    assert "profile" in config.apply(here, "laptop")
+    assert config.load(here).profile == "laptop" and config.load(here).contexts.questions == 64
+
+
 @pytest.mark.parametrize("first", config.profiles())
 @pytest.mark.parametrize("then", config.profiles())
 def test_a_profile_leaves_nothing_behind(here, first, then):
@@ -150,6 +169,17 @@ def test_a_file_is_never_spoiled(here, monkeypatch):
     assert (here / "params.yaml").read_bytes() == before
 
 
+def test_a_linked_file_stays_a_link_and_keeps_its_mode(here):
+    """What it points to is changed."""
+    (here / "elsewhere").mkdir()
+    real = (here / "params.yaml").rename(here / "elsewhere/mine.yaml")
+    real.chmod(0o640)
+    (here / "params.yaml").symlink_to("elsewhere/mine.yaml")
+    assert config.apply(here, None, ["bench.limit=7"]) == ["bench.limit"]
+    assert (here / "params.yaml").is_symlink() and config.load(here).bench.limit == 7
+    assert real.stat().st_mode & 0o777 == 0o640 and [p.name for p in real.parent.iterdir()] == ["mine.yaml"]
+
+
 def test_a_bad_override_leaves_the_file_alone(here):
     """Nothing is written unless the whole result is valid."""
     before = (here / "params.yaml").read_bytes()
@@ -165,6 +195,31 @@ def test_every_profile_is_valid(here, profile):
     """A profile that ships applies cleanly and names itself."""
     config.apply(here, profile)
     assert config.load(here).profile == profile
+
+
+def test_doctor_without_pytorch_still_reports(here, monkeypatch, capsys):
+    """What is missing is what it is asked for."""
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert main(["doctor", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert not found["machine"]["ok"] and not found["engines"]["ok"] and "torch" in found["machine"]["found"]
+    assert found["params"]["ok"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_doctor_asks_for_room_where_models_go_while_they_are_to_come(here, monkeypatch, there):
+    """Afterwards the project's disk is looked at, which needs little."""
+    monkeypatch.setenv("SEMSPEC_HOME", str(here / "not-yet/home"))
+    monkeypatch.setattr("semspec.models.installed", lambda name: there)
+    asked: list[Path] = []
+    room = SimpleNamespace(free=5e9)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: asked.append(path) or room)
+    ok, says = doctor._disk(here)
+    assert ok == there and ("make room for 15 GB" in says) == (not there)
+    (here / "models-disk").mkdir()
+    monkeypatch.setenv("SEMSPEC_HOME", str(here / "models-disk/home"))
+    doctor._disk(here)
+    assert asked == [here, here if there else here / "models-disk"]
 
 
 def test_only_a_reader_of_ours_that_has_gone_is_a_quiet_end(monkeypatch):

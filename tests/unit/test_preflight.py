@@ -63,11 +63,66 @@ def test_layers_that_a_model_lacks(tmp_path):
     check(changed(mine, "train.layers={draft: [0], target: [3]}", "train.features=logprob"))
 
 
+def test_a_folder_without_weights_is_for_a_server(tmp_path):
+    """Its server has them; any other engine needs them here."""
+    (tmp_path / "config.json").write_text("{}")
+    check(changed(f"models.target={tmp_path}", "engine.target={kind: sglang}"))
+    for engine in ("engine.target={}", "engine.draft={kind: sglang}"):
+        with pytest.raises(UserError, match=r"holds no \*\.safetensors"):
+            check(changed(f"models.target={tmp_path}", engine))
+
+
 def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
     """Said before hours of sampling, not by the bench after them."""
     check(changed("cluster.labels=own", "decide.rule=p"))
-    with pytest.raises(UserError, match="set the rule to ratio or p"):
-        check(changed("cluster.labels=own", "decide.rule=joint"))
+    for rule in ("decide.rule=joint", "bench.variants=[semantic@rule=joint]"):
+        with pytest.raises(UserError, match="set the rule to ratio or p"):
+            check(changed("cluster.labels=own", "decide.rule=p", rule))
+
+
+def test_probes_that_another_project_should_have_made(tmp_path):
+    """Asked for only where a method needs them."""
+    check(changed("baselines.cross_probes=nowhere"))
+    for asks in ("bench.methods=[target, semantic_cross_domain]", "bench.variants=[semantic_cross_domain@gamma=2]"):
+        with pytest.raises(UserError, match=r"needs baselines\.cross_probes: the data/probes of another project$"):
+            check(changed(asks))
+        with pytest.raises(UserError, match="nowhere holds no trained probes"):
+            check(changed(asks, "baselines.cross_probes=nowhere"))
+        for role in ("draft", "target"):
+            (tmp_path / role).mkdir(exist_ok=True)
+            (tmp_path / role / "config.json").touch()
+        check(changed(asks, f"baselines.cross_probes={tmp_path}"))
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("./nowhere", "'./nowhere' does not exist"),
+        ("deberta", "unknown model 'deberta'"),
+        ("all-minilm-l6-v2", "tells no entailment"),
+    ],
+)
+def test_a_wrong_entailment_model(model, says):
+    """Asked for only where `cluster` takes it."""
+    check(changed(f"cluster.nli_model={model}"))
+    with pytest.raises(UserError, match=says):
+        check(changed("cluster.entailment=nli", f"cluster.nli_model={model}"))
+    check(changed("cluster.entailment=nli"))
+
+
+def test_more_gpus_than_there_are(monkeypatch):
+    """Parts that would see none are not begun; how many there are is asked of the variable, else of PyTorch."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
+    check(changed("scale.workers=3", "scale.gpus=1"))
+    with pytest.raises(UserError, match=r"scale\.workers=2 with scale\.gpus=2 needs 4 GPUs and 3 can be seen"):
+        check(changed("scale.workers=2", "scale.gpus=2"))
+    check(changed("scale.workers=1", "scale.gpus=9"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="and 0 can be seen"):
+        check(changed("scale.workers=2", "scale.gpus=1"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.raises(UserError, match="needs 2048 GPUs"):
+        check(changed("scale.workers=32", "scale.gpus=64"))
 
 
 def test_probes_are_not_tested_on_the_questions_of_their_training(tmp_path):

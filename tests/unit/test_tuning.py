@@ -24,7 +24,7 @@ from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Segment
 from semspec.errors import UserError
 from semspec.planning.cost import Cost, Curve, measured_once
-from semspec.tuning import command, launch, live, search, space, trees
+from semspec.tuning import command, launch, live, material, search, space, trees
 from semspec.tuning.fits import Fits
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
@@ -219,6 +219,23 @@ def test_layers_by_score_and_by_place():
     assert space.best([0.1, 0.9, 0.3, 0.8], 2) == [1, 3]
     assert space.stretch(10, 0.2, 0.4) == [2, 3, 4, 5]
     assert space.stretch(2, 0.8, 1.0) == [1]
+
+
+def test_other_labels_are_made_with_the_projects_cross_encoder(tmp_path, monkeypatch):
+    """It is linked like the samples; with another one, labels are made anew."""
+    base = settings("cluster.entailment=crossencoder")
+    own = settings("cluster.entailment=crossencoder", "cluster.labels=own")
+    for name in (*material.SAMPLES, "entailment/calibration.json", "entailment/model.safetensors"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text("{}")
+    asked: list[Path] = []
+    monkeypatch.setattr(material.stages, "cluster", lambda settings, root: asked.append(root))
+    made = material.folder(own, base, tmp_path)
+    assert (made / "data/entailment/model.safetensors").resolve() == tmp_path / "data/entailment/model.safetensors"
+    assert (made / "data/samples/samples.parquet").exists() and material.folder(own, base, tmp_path) == made
+    (tmp_path / "data/entailment/model.safetensors").write_text("another")
+    again = material.folder(own, base, tmp_path)
+    assert asked == [made, again] and again != made
 
 
 def test_equal_probes_meet(tmp_path):

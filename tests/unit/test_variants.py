@@ -8,7 +8,7 @@ import pytest
 from fakes import FakeEngine, ScriptedProbe
 from scripted import DRAFT, TARGET
 
-from semspec import cli, config
+from semspec import cli, config, schema
 from semspec.bench import command, runner
 from semspec.errors import UserError
 from semspec.problems import Problem
@@ -64,13 +64,17 @@ def test_one_bench_runs_a_method_with_two_settings(tmp_path, monkeypatch):
 
 
 def test_a_bench_leaves_its_parameters_beside_its_results(tmp_path, monkeypatch):
-    """As they were in effect; the pipeline's own has the project's, and a project's are never written over."""
+    """But for a password; the pipeline's own has the project's, and a project's are never written over."""
     monkeypatch.setattr(command, "load_models", lambda *_: (None, FakeEngine("target", TARGET)))
     (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "Q?", "answer": "6"}\n')
     chosen = settings(methods=["target"], variants=[], dataset=str(tmp_path / "mine.jsonl"), max_tokens=77)
     for name in ("other", "results/bench"):
         command.bench(chosen, tmp_path, tmp_path / name)
     assert runner.recorded(tmp_path / "other", tmp_path) == chosen
+    tracked = chosen.model_copy(update={"tracking": schema.Tracking(uri="https://me:secret@there/x")})
+    command.bench(tracked, tmp_path, tmp_path / "tracked")
+    found = runner.recorded(tmp_path / "tracked", tmp_path)
+    assert found is not None and found.tracking.uri == "https://there/x"
     assert not (tmp_path / "results/bench/params.yaml").exists()
     config.write(tmp_path, settings())
     assert runner.recorded(tmp_path / "results/bench", tmp_path) == settings()
@@ -98,6 +102,13 @@ def test_a_bench_and_its_parts_exclude_each_other(tmp_path, monkeypatch):
 def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):
     assert command.plain(["semantic@gamma=2", "target"]) == {"semantic", "target"}
     assert list(command._folders(settings(), tmp_path, ["semantic@gamma=2"])) == ["semantic"]
+
+
+def test_answers_of_a_gpu_and_of_a_cpu_are_not_put_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("int8", "cpu"))
+    here = command._identity(settings(), tmp_path, ["target"])
+    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("bf16", "cuda"))
+    assert command._identity(settings(), tmp_path, ["target"]) != here
 
 
 def test_the_command_line_tells_variants_from_methods(monkeypatch):

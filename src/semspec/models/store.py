@@ -46,9 +46,9 @@ def ensure(name: str, trust_remote_code: bool = False, progress: bool = True, we
         if not installed(name):
             raise UserError(f"{name} is not trained yet; run `semspec stage models`")
         return _folder(TRAINED[name])
-    local = Path(name).expanduser()
     if name.endswith(GGUF):
         return gguf(name)
+    local = _local(name)
     if local.is_dir():
         return _loadable(local, weights)
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
@@ -62,7 +62,7 @@ def gguf(name: str) -> Path:
     A catalogue model's lies beside what was made of it, where `verify` looks for it too.
     """
     if name.endswith(GGUF):
-        file = Path(name).expanduser()
+        file = _local(name)
         if not file.is_file():
             raise UserError(f"the GGUF file '{name}' does not exist; check the path")
         return file
@@ -93,8 +93,8 @@ def installed(name: str) -> bool:
 def layers(name: str) -> int | None:
     """How many layers a model has by its config.json; None where that is not on this machine yet, or says nothing."""
     known = name in CATALOGUE or name in TRAINED
-    folder = _folder(TRAINED.get(name, name)) if known else Path(name).expanduser()
     try:
+        folder = _folder(TRAINED.get(name, name)) if known else _local(name)
         found = read_json(folder / "config.json").get("num_hidden_layers")
     except (UserError, OSError):
         return None
@@ -137,7 +137,7 @@ def describe(name: str, weights: bool = True) -> dict[str, Any]:
     if name.endswith(GGUF):
         file, digest = gguf(name), sha256(gguf(name))
         return {"name": file.name, "source": "file", "sha256": digest, "files": {file.name: digest}}
-    folder = Path(name).expanduser()
+    folder = _local(name)
     if folder.is_dir():
         folder = folder.resolve()
         return {"name": folder.name, "source": "folder", "files": _hashes(folder)}
@@ -156,8 +156,11 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def check_name(name: str, kind: Literal["language model", "encoder"] = "language model") -> None:
-    """`UserError` when `name` can be no model of that kind, or is an empty folder; fetches nothing."""
+def check_name(name: str, kind: Literal["language model", "encoder"] = "language model", weights: bool = True) -> None:
+    """`UserError` when `name` can be no model of that kind, or is a folder without one; fetches nothing.
+
+    weights=False as in `ensure`.
+    """
     if not name.strip():
         raise UserError("the name of a model is empty; `semspec models list` says which there are")
     if name in CATALOGUE:
@@ -170,8 +173,8 @@ def check_name(name: str, kind: Literal["language model", "encoder"] = "language
         gguf(name)
         if kind == "encoder":
             raise UserError(f"'{name}' is no encoder; use {ENCODER}")
-    elif Path(name).expanduser().is_dir():
-        _loadable(Path(name).expanduser())
+    elif _local(name).is_dir():
+        _loadable(_local(name), weights)
     elif name.startswith((".", "/", "~")):
         raise UserError(f"the model folder '{name}' does not exist; check the path")
     elif not _HUB_ID.fullmatch(name):
@@ -183,6 +186,14 @@ def _unknown(name: str) -> UserError:
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
     hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
     return UserError(f"unknown model '{name}'; {hint} (a local folder or a hub id org/name works too)")
+
+
+def _local(name: str) -> Path:
+    """Where a local folder or file of that name would be."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise UserError(f"'{name}' is in the home of a user who does not exist; check the path") from None
 
 
 def _folder(name: str) -> Path:

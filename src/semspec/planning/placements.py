@@ -79,8 +79,8 @@ def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str
     """(role, model, engine) of everything that can run here; `UserError` where a model can't run at all."""
     found = []
     for role, name in [("target", settings.models.target), *(("draft", d) for d in drafts)]:
-        check_name(name)
         way = settings.engine.of(role)
+        check_name(name, weights=way.kind != "sglang")
         # what a server runs is not to be fetched for this machine
         kinds = (way.kind,) if way.kind == "sglang" else KINDS
         able = [w for w in (way.model_copy(update={"kind": kind}) for kind in kinds) if can_run(name, w)]

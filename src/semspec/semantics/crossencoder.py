@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semspec.files import write_json
+from semspec.files import save_model, write_json
 from semspec.semantics.encoders import NliModel, limit, load
 from semspec.semantics.gate import calculates, verdict
 from semspec.semantics.normalise import normalise
@@ -67,8 +67,7 @@ def make(
             progress(done, settings.steps)
     staging = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
-    model.save_pretrained(staging)
-    tokenizer.save_pretrained(staging)
+    save_model(model, tokenizer, staging)
     found = calibrate(NliModel(staging, MAX_TOKENS, trust_remote_code, strict=False, plain=True), seed)
     write_json(staging / CALIBRATION, found)
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +87,9 @@ def make_contexts(settings: Settings, root: Path) -> None:
 def _key(settings: Settings, root: Path) -> str:
     """Identity of everything that a shard depends on; a shard of another identity is never used."""
     models = [read_json(root / f"data/models/{r}.json") for r in ROLES]
-    settled = [settings.seed, settings.sample, settings.text, settings.engine]
-    identity = [sha256(root / "data/contexts.parquet"), models, [repr(x) for x in settled]]
+    chosen = map(repr, (settings.seed, settings.sample, settings.text, settings.engine))
+    settled = [*chosen, *engines.on_gpu(settings.engine)]
+    identity = [sha256(root / "data/contexts.parquet"), models, settled]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -139,7 +141,9 @@ def sample(settings: Settings, root: Path, part: tuple[int, int] = (1, 1)) -> No
         write_safetensors(folder / f"{role}.safetensors", merged)
     tables = [read_parquet(shards / f"{i:05d}.parquet") for i in range(count)]
     write_parquet(folder / "samples.parquet", pd.concat(tables, ignore_index=True))
-    shutil.rmtree(folder / "shards")
+    shutil.rmtree(shards)
+    with suppress(OSError):  # half-made work of other settings stays
+        shards.parent.rmdir()
 
 
 def _sample_shard(

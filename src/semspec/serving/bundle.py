@@ -147,7 +147,7 @@ def _download(reference: str, root: Path, settings: Settings, into: str) -> Path
     except (MlflowException, OSError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         said = f"{reference} can't be read from the registry at {address}: {reason}"
-        raise UserError(mlflow_log.without_secrets(said)) from None
+        raise UserError(config.without_secrets(said)) from None
     if bundles.md5(folder) != found.tags.get(DIGEST_TAG):
         raise UserError(
             f"the files of {reference} (version {found.version}) are not those that were registered; take another "

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ ARTIFACTS = {  # file or folder -> folder among the run's artifacts
     "results/bench/summary.json": "bench",
     "results/bench/results.jsonl": "bench",
     "data/probes/metrics.json": "probes",
-    "params.yaml": "",
     "dvc.lock": "",
 }
 MAX_PARAM = 6000  # MLflow's limit on the length of a parameter
@@ -65,14 +63,9 @@ def check_database(address: str) -> None:
         raise UserError(f"there is no registry in {database.parent} yet; `semspec run` makes it")
 
 
-def without_secrets(text: str) -> str:
-    """A text as it may be shown: no user and no password in its addresses."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
-
-
 def seen_at(root: Path, settings: Settings) -> str:
     """Where people look at the runs: a tracking server's address, or the command that shows a database."""
-    address = without_secrets(uri(root, settings))
+    address = config.without_secrets(uri(root, settings))
     return address if address.startswith("http") else f"mlflow ui --backend-store-uri {address}"
 
 
@@ -209,6 +202,9 @@ def log(root: Path, settings: Settings) -> str:
         for start in range(0, len(metrics), MAX_BATCH):
             mlflow.log_batch(run_id, metrics=metrics[start : start + MAX_BATCH])
         mlflow.log_dict(run_id, {"data": hashes, **origin}, "provenance.json")
+        if (root / config.PARAMS).exists():
+            said = (root / config.PARAMS).read_text(encoding="utf-8")
+            mlflow.log_text(run_id, config.without_secrets(said), config.PARAMS)
         for path, folder in ARTIFACTS.items():
             source = root / path
             if source.is_dir():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semspec import files, provenance
+from semspec import config, files, provenance
 from semspec.errors import UserError
 from semspec.tracking import bundle as bundles
 from semspec.tracking import card, evaluation, mlflow_log, package, promotion
@@ -73,7 +73,7 @@ def answering(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException) as e:
         why = next(iter(str(e).strip().splitlines()), type(e).__name__)[:200]
-        said = mlflow_log.without_secrets(f"the registry at {uri} gave no answer ({why})")
+        said = config.without_secrets(f"the registry at {uri} gave no answer ({why})")
         raise UserError(f"{said}; start it, or set tracking.uri") from None
 
 

@@ -17,6 +17,7 @@ from semspec import files, stages
 from semspec.schema import Settings
 
 SAMPLES = ("contexts.parquet", "samples/samples.parquet", "samples/draft.safetensors", "samples/target.safetensors")
+MADE_OF = "entailment/model.safetensors"  # where `cluster` asks the cross-encoder that the project has made
 SAMPLED_BY = ("seed", "models", "engine", "text", "contexts", "sample")
 READ_BY = (*SAMPLED_BY, "cluster")
 DONE = "done.json"
@@ -30,7 +31,7 @@ def folder(settings: Settings, base: Settings, root: Path) -> Path:
     """A project folder whose data/ fits `settings`: `root` itself where the parameters are those of `base`."""
     if _of(settings, READ_BY) == _of(base, READ_BY):
         return root
-    made = root / "data/tune/material" / files.digest(_of(settings, READ_BY) + _sources(root))
+    made = root / "data/tune/material" / files.digest(_of(settings, READ_BY) + _sources(settings, root))
     made.mkdir(parents=True, exist_ok=True)
     with FileLock(made / ".lock"):
         if not (made / DONE).exists():
@@ -39,9 +40,18 @@ def folder(settings: Settings, base: Settings, root: Path) -> Path:
     return made
 
 
-def _sources(root: Path) -> str:
+def _sources(settings: Settings, root: Path) -> str:
     """What labels are made from, beyond parameters."""
-    return "".join(files.sha256(root / "data" / name) for name in SAMPLES[:2])
+    read = [*SAMPLES[:2], *([MADE_OF] if settings.cluster.entailment == "crossencoder" else [])]
+    return "".join(files.sha256(files.present(root / "data" / name)) for name in read)
+
+
+def _link(name: str, root: Path, made: Path) -> None:
+    """The project's file or folder, below data/, in place of one of its own."""
+    target = made / "data" / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    target.symlink_to(os.path.relpath(root / "data" / name, target.parent))
 
 
 def _make(settings: Settings, base: Settings, root: Path, made: Path) -> None:
@@ -50,11 +60,9 @@ def _make(settings: Settings, base: Settings, root: Path, made: Path) -> None:
         shutil.copy(path, made / "data/models" / path.name)
     if _of(settings, SAMPLED_BY) == _of(base, SAMPLED_BY):
         for name in SAMPLES:
-            target = made / "data" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            target.symlink_to(os.path.relpath(root / "data" / name, target.parent))
+            _link(name, root, made)
     else:
         stages.contexts(settings, made)
         stages.sample(settings, made)
+    _link("entailment", root, made)  # nothing of it is searched
     stages.cluster(settings, made)

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from semspec.errors import UserError
-from semspec.files import read_json, write_json
+from semspec.files import read_json, save_model, write_json
 from semspec.problems import load
 from semspec.problems.language import Problem, parse, solution
 from semspec.workers import count, workers
@@ -253,6 +253,5 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
 
     transformers.utils.logging.disable_progress_bar()
     staging = folder.with_name(f".{folder.name}.partial")
-    model.save_pretrained(staging)
-    tokenizer.save_pretrained(staging)
+    save_model(model, tokenizer, staging)
     staging.rename(folder)
