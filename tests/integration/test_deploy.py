@@ -26,7 +26,8 @@ class Api:
     """The requests that Prefect's UI makes."""
 
     def __init__(self, address: str):
-        self.http = httpx.Client(base_url=address, timeout=60)
+        # the server closes a connection that was idle for 5 s; to use one as it is closed is an error
+        self.http = httpx.Client(base_url=address, timeout=60, limits=httpx.Limits(keepalive_expiry=2))
 
     def post(self, path: str, body: dict) -> httpx.Response:
         answer = self.http.post(path, json=body)

@@ -69,7 +69,8 @@ class Server:
         self._http = httpx.Client(
             base_url=url,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # a request may wait behind many others
-            limits=httpx.Limits(max_connections=None),
+            # the server closes a connection that was idle for 5 s; to use one as it is closed is an error
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=2),
             trust_env=False,
         )
 
