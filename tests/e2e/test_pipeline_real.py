@@ -106,7 +106,7 @@ def test_the_champion_loads_in_a_clean_process(clone):
     assert len(values) == 2 and all(0 < v <= 1 for v in values)
 
 
-@pytest.mark.model
+@pytest.mark.model_full
 def test_rerunning_stages_by_hand_gives_the_same_bytes(clone):
     """`semspec stage` for labels, probes and graded answers, on their own, leaves what the flow left."""
     root, _ = clone
