@@ -189,6 +189,7 @@ def test_a_native_service_that_ends_is_started_again(tmp_path):
     assert (tmp_path / "x.log").read_text() == "begun\n" * 3
 
 
+@pytest.mark.services
 def test_native_services_become_healthy_and_end():
     """Prefect, MLflow and the worker pass the health checks of the compose file, and nothing of them is left."""
     done = native()
