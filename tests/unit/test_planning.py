@@ -144,7 +144,7 @@ def bench_rows():
 def test_a_bench_is_predicted_from_its_passes():
     half = Curve(LINE.widths, tuple(s / 2 for s in LINE.seconds))
     rows = [*bench_rows(), bench_rows()[1] | {"method": "semantic_random@a=1"}]
-    found = command.predicted(rows, Cost(DRAFT, LINE), Cost(half, half))
+    found = command.predicted(rows, Cost(DRAFT, LINE, plain={"draft": half, "target": half}))
     assert found["target"] == pytest.approx({"predicted_s": 4.5, "measured_s": 10.0, "ratio": 0.45})
     assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
     assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state

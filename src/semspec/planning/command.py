@@ -22,7 +22,7 @@ from semspec.bench.metrics import BASE
 from semspec.bench.runner import PLACE, recorded
 from semspec.errors import UserError
 from semspec.planning import pictures
-from semspec.planning.cost import QUESTIONS, ROLES, Cost, Curve
+from semspec.planning.cost import QUESTIONS, ROLES, Cost
 from semspec.planning.gain import LENGTHS, Pair
 from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
 from semspec.problems import load
@@ -267,7 +267,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         print(
             f"note: {results} was made on another machine ({'; '.join(elsewhere)}) than this ({here})", file=sys.stderr
         )
-    found = predicted(rows, _cost({t.role: t.curve for t in timed}), _cost({t.role: t.plain for t in timed}))
+    found = predicted(rows, _cost(timed))
     bound = achieved(rows, timed, found)
     table = checked(found, timed, bound)
     table.save(results)
@@ -292,24 +292,23 @@ def _same(made: Mapping[str, Any], settings: Settings, roles: Iterable[str], fol
                 )
 
 
-def _cost(curves: Mapping[str, Curve]) -> Cost:
+def _cost(timed: Sequence[Timed]) -> Cost:
     """Of the models of a bench; where its methods asked one alone, no pass of the other is counted."""
-    some = next(iter(curves.values()))
-    return Cost(curves.get("draft", some), curves.get("target", some))
+    curves = dict.fromkeys(ROLES, timed[0].curve) | {t.role: t.curve for t in timed}
+    return Cost(curves["draft"], curves["target"], plain={t.role: t.plain for t in timed})
 
 
-def predicted(rows: Iterable[Mapping[str, Any]], pooling: Cost, plain: Cost) -> dict[str, dict[str, float]]:
-    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}.
-
-    pooling: of the methods that ask probes; plain: of those that look at no states.
-    """
+def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
+    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}."""
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
         probed = row["method"].startswith("semantic")
-        cost = pooling if probed and not row["method"].startswith("semantic_random") else plain
+        unseen = () if probed and not row["method"].startswith("semantic_random") else ROLES  # no probe looks on
         scoring = row["phases"].get("score", 0.0) if probed else 0.0  # no model's pass
-        by_method.setdefault(row["method"], []).append((cost.seconds(passes) + scoring, row["latency_s"]))
+        by_method.setdefault(row["method"], []).append(
+            (cost.seconds(passes, unseen=unseen) + scoring, row["latency_s"])
+        )
     out = {}
     for name, seconds in by_method.items():
         modelled, measured = (float(np.mean(part)) for part in zip(*seconds, strict=True))
