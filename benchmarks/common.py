@@ -9,6 +9,7 @@ Knows nothing of what is measured.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from semspec.errors import UserError
-from semspec.files import write_json
+from semspec.files import digest, read_jsonl, write_json, write_jsonl
 from semspec.provenance import code, machine, versions
 
 HERE = Path(__file__).resolve().parent
@@ -49,18 +50,27 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def take_turns(runs: Mapping[str, Callable[[], Value]], repeats: int) -> dict[str, list[Value]]:
-    """What each run gave in each round; another one begins each round. Before them each runs once, uncounted."""
+def take_turns(
+    runs: Mapping[str, Callable[[], Value]], repeats: int, kept: Path | None = None
+) -> dict[str, list[Value]]:
+    """What each run gave in each round; another one begins each round. Before them each runs once, uncounted.
+
+    kept: a file of rounds for a killed script; those that the same command made of the same commit are not made again.
+    """
     names = list(runs)
-    found: dict[str, list[Value]] = {name: [] for name in names}
-    for name in names:
+    key = digest(json.dumps([names, repeats, _public(sys.argv[1:]), code()]))
+    before = read_jsonl(kept) if kept is not None and kept.exists() else []
+    rounds: list[dict[str, Value]] = [row["round"] for row in before if row["key"] == key]
+    for name in names if len(rounds) < repeats else ():
         runs[name]()
-    for i in range(repeats):
+    for i in range(len(rounds), repeats):
         first = i % len(names)
-        for name in names[first:] + names[:first]:
-            found[name].append(runs[name]())
+        made = {name: runs[name]() for name in names[first:] + names[:first]}
+        rounds.append(made)
+        if kept is not None:
+            write_jsonl(kept, [{"key": key, "round": r} for r in rounds])
         print(f"round {i + 1} of {repeats}", file=sys.stderr, flush=True)
-    return found
+    return {name: [r[name] for r in rounds] for name in names}
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:

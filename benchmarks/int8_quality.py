@@ -28,6 +28,7 @@ from semspec.models import ensure
 ROWS = 12  # answers that are written side by side
 CHUNK = 64  # rows of logits compared at a time
 KINDS = ("bf16", "int8")
+ARITHMETIC = ("transformers", "batch", "cache", "half", "int8", "packed", "replace", "sampling")  # of engine/
 
 
 def logits(model: TransformersEngine, tokens: Sequence[int]) -> torch.Tensor:
@@ -110,7 +111,8 @@ def main() -> None:
     ]
     goals = []
     if chosen.problems:
-        source = "".join(p.read_text(encoding="utf-8") for p in sorted(Path(engine.__file__).parent.glob("*.py")))
+        own = (Path(engine.__file__).parent / f"{name}.py" for name in ARITHMETIC)
+        source = "".join(p.read_text(encoding="utf-8") for p in own)
         path = out(chosen) / "int8_quality.answers.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         solved = {}

@@ -1,6 +1,6 @@
 """All benchmarks by one command, each script as a process of its own; RESULTS.md from what they found.
 
-    python benchmarks/run.py [--resume] [--only SCRIPT ...] [--page] [--threads N] [--quick]
+    python benchmarks/run.py [--resume] [--only SCRIPT ...] [--page] [--results FOLDER] [--threads N] [--quick]
 
 --resume leaves out scripts whose finding is there. --page only writes RESULTS.md. A script that was run by itself, with
 options of its own, has left its finding in the same place. A script that fails is named, and the others run. With
@@ -42,6 +42,7 @@ def main() -> int:
     args.add_argument("--resume", action="store_true", help="leave out what is measured")
     args.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS)
     args.add_argument("--page", action="store_true", help="run nothing, write RESULTS.md")
+    args.add_argument("--results", help="finished comparison that `peers` goes on from; default: its own")
     args.add_argument("--threads", type=int, default=0)
     args.add_argument("--quick", action="store_true")
     chosen = args.parse_args()
@@ -54,7 +55,8 @@ def main() -> int:
             print(f"{name}: measured already")
             continue
         print(f"{name} ...", flush=True)
-        code = subprocess.run([sys.executable, str(HERE / f"{name}.py"), *passed], check=False).returncode
+        more = ["--results", chosen.results] if name == "peers" and chosen.results else []
+        code = subprocess.run([sys.executable, str(HERE / f"{name}.py"), *passed, *more], check=False).returncode
         if code != 0:
             failed.append(f"{name} (exit code {code})")
     write_page(folder, page)

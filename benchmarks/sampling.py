@@ -1,9 +1,11 @@
 """Sampling next steps in batches over shared prompts (`sample_many`) against a loop over `model.generate`.
 
-    python benchmarks/sampling.py [--model NAME] [--contexts 3] [--n 16] [--tokens 96] [--loop 2] [--quick]
+    python benchmarks/sampling.py [--model NAME] [--contexts 3] [--n 16] [--tokens 96] [--loop 2] [--at-once] [--quick]
 
 The same contexts, temperature and token limit, and both stop at a blank line. The loop writes one sample after the
-other, so a few (`--loop`, of each context) tell what one costs.
+other, so a few (`--loop`, of each context) tell what one costs. `--at-once` adds `generate` with all samples of a
+context in one call, which reads the prompt once for each: hours on a CPU without bf16. A killed run goes on where it
+stopped.
 """
 
 from __future__ import annotations
@@ -16,23 +18,26 @@ from time import perf_counter
 
 import torch
 import transformers
-from common import ROOT, TARGET, TINY, arguments, goal, publish, ratios, run, spread, table, take_turns
+from common import ROOT, TARGET, TINY, arguments, goal, out, publish, ratios, run, spread, table, take_turns
 
 from semspec import config, problems
 from semspec.engine.base import Sampling
 from semspec.engine.transformers import TransformersEngine, load
 from semspec.models import ensure
-from semspec.text import Splitter
 
 Rates = tuple[float, float]  # samples, and tokens, in a second
 seeds = count(1)
 
 
+def blank_line(text: str, upcoming: str) -> bool:
+    """Where `generate` stops too; `text.split` would go past a heading."""
+    return "\n\n" in text
+
+
 def ours(engine: TransformersEngine, prompts: Sequence[Sequence[int]], n: int, limit: int, how: Sampling) -> Rates:
     engine.prefixes.clear()  # the prompts' own passes count
     started, seed = perf_counter(), next(seeds)
-    ends = Splitter().ends
-    found = engine.sample_many(prompts, n, ends, how, limit, [seed + i for i in range(len(prompts))])
+    found = engine.sample_many(prompts, n, blank_line, how, limit, [seed + i for i in range(len(prompts))])
     taken = perf_counter() - started
     return len(prompts) * n / taken, sum(len(step.tokens) for row in found for step in row) / taken
 
@@ -78,6 +83,7 @@ def main() -> None:
     args.add_argument("--n", type=int, default=16, help="samples of each context")
     args.add_argument("--tokens", type=int, default=96, help="longest sample")
     args.add_argument("--loop", type=int, default=2, help="samples of each context that the loop writes in a round")
+    args.add_argument("--at-once", action="store_true", help="also `generate` with n samples of a context in a call")
     chosen = args.parse_args()
     if chosen.quick:
         chosen.model, chosen.contexts, chosen.n, chosen.tokens, chosen.loop, chosen.repeats = TINY, 2, 4, 8, 1, 1
@@ -90,16 +96,12 @@ def main() -> None:
     questions = problems.load("gsm_symbolic", "train", chosen.contexts, 0)
     prompts = [engines["bf16"].chat(p.question, settings.text.system) for p in questions]
     loop = partial(generate, model, tokenizer, prompts)
-    found = take_turns(
-        {
-            "loop over generate, bf16": partial(loop, chosen.loop, chosen.tokens, how),
-            f"generate, {chosen.n} at once, bf16": partial(loop, chosen.n, chosen.tokens, how, chosen.n),
-            **{
-                f"sample_many, {k}": partial(ours, e, prompts, chosen.n, chosen.tokens, how) for k, e in engines.items()
-            },
-        },
-        chosen.repeats,
-    )
+    runs = {"loop over generate, bf16": partial(loop, chosen.loop, chosen.tokens, how)}
+    if chosen.at_once:
+        runs[f"generate, {chosen.n} at once, bf16"] = partial(loop, chosen.n, chosen.tokens, how, chosen.n)
+    for kind, engine in engines.items():
+        runs[f"sample_many, {kind}"] = partial(ours, engine, prompts, chosen.n, chosen.tokens, how)
+    found = take_turns(runs, chosen.repeats, out(chosen) / "sampling.rounds.jsonl")
     (naive, *_), rows, goals = found, [], []
     for who, rates in found.items():
         samples, tokens = zip(*rates, strict=True)

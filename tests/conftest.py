@@ -1,4 +1,4 @@
-"""Shared test set-up: helpers in tests/ are importable, and PyTorch keeps to one thread."""
+"""Shared test set-up: helpers in tests/ are importable, PyTorch keeps to one thread, a test leaves no trace."""
 
 from __future__ import annotations
 
@@ -12,6 +12,41 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# the files that take longest, the longest first; `test_world_real` trains in two processes, so it comes later
+LONGEST = (
+    "test_pipeline_real",
+    "test_exact",
+    "test_serving",
+    "test_engine_real",
+    "test_world_real",
+    "test_pipeline",
+    "test_planning",
+    "test_search",
+    "test_tracking",
+    "test_page",
+    "test_workers",
+    "test_remote",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Long files begin first (of xdist: with `--no-loadscope-reorder`), so that none is left alone at the end."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+@pytest.fixture(autouse=True)
+def same_as_before():
+    """Undo what a test, with the fixtures that are its own, does to the environment and to PyTorch's threads."""
+    variables, torch = dict(os.environ), sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
+    yield
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
+    if torch and torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

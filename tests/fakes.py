@@ -131,6 +131,7 @@ class FakeEngine:
     chars: int = 1
     n_layers: int = 3
     hidden_size: int = 4
+    context: int | None = None
     before_generate: Callable[[FakeSession], None] | None = None
     sessions: list[FakeSession] = field(default_factory=list)
     passes: Counter[int] = field(default_factory=Counter)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, get_args
 
 from semspec import config, schema
 from semspec.commands import TRACKED
-from semspec.errors import UserError
+from semspec.errors import UserError, in_a_line
 from semspec.process import end_with_parent, unburden
 
 STAGE_NAMES = ("models", "entailment", "contexts", "sample", "cluster", "train", "bench", "truth", "report")
@@ -185,6 +185,8 @@ def plan(args: argparse.Namespace) -> int:
 
     settings = _overridden(args)
     if args.check:
+        if args.set and (Path(args.check) / config.PARAMS).exists():
+            raise UserError(f"{args.check} has parameters of its own, and --check takes those; leave out --set")
         return command.check(settings, Path("."), args.check, args.json)
     drafts = [name.strip() for name in args.drafts.split(",") if name.strip()]
     return command.plan(settings, Path("."), drafts, args.acceptance, args.json)
@@ -408,8 +410,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for stream in unread:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 0
-    except OSError as e:  # a full disk, a folder that may not be written
-        print(f"error: {e.filename or 'system'}: {e.strerror or e}", file=sys.stderr)
+    except OSError as e:
+        print(f"error: {in_a_line(e)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)

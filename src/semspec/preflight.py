@@ -61,19 +61,16 @@ def _check_nli(name: str) -> None:
 
 def _check_probes(settings: Settings) -> None:
     """Those that the methods will ask for: which the stage `train` can't make, or another project should have made."""
-    chosen = [config.variant(settings, name) for name in (*settings.bench.methods, *settings.bench.variants)]
-    rules = {own.decide.rule for method, own in chosen if method != "semantic_cross_domain"} | {settings.decide.rule}
-    if settings.cluster.labels == "own" and "joint" in rules:
-        raise UserError(
-            "with cluster.labels: own, decide.rule: joint has nothing to learn from; set the rule to ratio or p"
-        )
-    if "semantic_cross_domain" in {method for method, _ in chosen}:
-        folder = settings.baselines.cross_probes
-        if not folder or not all((Path(folder) / role / "config.json").exists() for role in ("draft", "target")):
-            raise UserError(
-                "semantic_cross_domain needs baselines.cross_probes: the data/probes of another project"
-                + (f"; {folder} holds no trained probes" if folder else "")
-            )
+    from semspec.bench.command import cross_probes
+
+    chosen = {name: config.variant(settings, name) for name in (*settings.bench.methods, *settings.bench.variants)}
+    rules = {"decide.rule: joint": settings.decide.rule}
+    rules |= {name: own.decide.rule for name, (method, own) in chosen.items() if method != "semantic_cross_domain"}
+    joint = [place for place, rule in rules.items() if rule == "joint"]
+    if settings.cluster.labels == "own" and joint:
+        raise UserError(f"with cluster.labels: own, {joint[0]} has nothing to learn from; set the rule to ratio or p")
+    if "semantic_cross_domain" in {method for method, _ in chosen.values()}:
+        cross_probes(settings, Path("."))
 
 
 def _gpus() -> int:

@@ -72,7 +72,7 @@ class Models(Strict):
 
 EngineKind = Literal["transformers", "llamacpp", "sglang"]
 Weights = Literal["auto", "fp32", "bf16", "int8"]
-Url = Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]
+Url = Annotated[str, Field(pattern=r"^https?://[^/@\s]+$")]  # and no password: it would be published
 SGLANG = {"target": "http://127.0.0.1:30000", "draft": "http://127.0.0.1:30001"}  # as docker/compose.yaml has them
 
 

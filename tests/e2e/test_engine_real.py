@@ -21,7 +21,7 @@ class TestFp32(EngineConformance):
 
     @pytest.fixture(scope="class")
     def engine(self):
-        return load(ensure(NAME), NAME, weights="fp32", device="cpu")
+        return load(ensure(NAME), NAME, weights="fp32", device="cpu", threads=1)
 
 
 @pytest.mark.model_full
@@ -32,7 +32,7 @@ class TestBf16(EngineConformance):
 
     @pytest.fixture(scope="class")
     def engine(self):
-        return load(ensure(NAME), NAME, weights="bf16", device="cpu")
+        return load(ensure(NAME), NAME, weights="bf16", device="cpu", threads=1)
 
 
 @pytest.mark.model_full
@@ -44,7 +44,7 @@ class TestInt8(EngineConformance):
 
     @pytest.fixture(scope="class")
     def engine(self):
-        return load(ensure(NAME), NAME, weights="int8", device="cpu")
+        return load(ensure(NAME), NAME, weights="int8", device="cpu", threads=1)
 
 
 @pytest.mark.model
@@ -57,15 +57,15 @@ class TestLlamaCpp(EngineConformance):
 
     @pytest.fixture(scope="class")
     def engine(self):
-        type(self).twin = load(ensure(NAME), NAME, weights="fp32", device="cpu")
-        return load_engine(NAME, EngineSettings(kind="llamacpp"))
+        type(self).twin = load(ensure(NAME), NAME, weights="fp32", device="cpu", threads=1)
+        return load_engine(NAME, EngineSettings(kind="llamacpp", threads=1))
 
     def reference(self, engine, tokens):
         return plain_forward(self.twin, tokens)
 
     def test_the_words_are_those_of_the_other_engine(self, engine):
         """Ids, prompts and ends agree, with the file's own tokenizer too."""
-        own = load_engine(str(gguf(NAME)), EngineSettings(kind="llamacpp"))
+        own = load_engine(str(gguf(NAME)), EngineSettings(kind="llamacpp", threads=1))
         for other in (self.twin, own):
             assert (engine.vocab_id, engine.eos_id) == (other.vocab_id, other.eos_id)
             assert engine.eos_ids <= other.eos_ids  # llama.cpp takes <|endoftext|> for an end as well

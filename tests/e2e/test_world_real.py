@@ -21,6 +21,7 @@ RECIPES = {
 }
 SMALL = [
     "engine.threads=1",
+    "scale.workers=1",
     "contexts.questions=40",
     "sample.n=12",
     "train.predictor=linear",

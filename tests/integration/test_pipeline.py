@@ -291,11 +291,14 @@ def test_ctrl_c_is_one_line_whatever_prefect_raises(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pipeline, "run_command", interrupted)
     monkeypatch.setattr(pipeline, "leave", lambda: left.append(1))
-    assert pipeline.run_flow(flow) == 130 and left == [1]
-    assert all(timer.finished.is_set() for timer in process.cancelled)
-    with pytest.raises(InterruptedError):  # in a thread that would try the stage again
-        run("print('again')")
-    process.ending.clear()
+    monkeypatch.setattr(process, "leave", lambda: left.append(2))  # what a timer would do that is not cancelled
+    try:
+        assert pipeline.run_flow(flow) == 130 and left == [1]
+        assert all(timer.finished.is_set() for timer in process.cancelled)
+        with pytest.raises(InterruptedError):  # in a thread that would try the stage again
+            run("print('again')")
+    finally:
+        process.ending.clear()
 
 
 def test_an_unreachable_server_is_one_line(project):
@@ -312,6 +315,25 @@ def test_a_broken_graph_is_one_line(project):
     with pytest.raises(UserError) as caught:
         pipeline.stale(project)
     assert "dvc.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_stages_that_wait_for_each_other_are_one_line(tmp_path):
+    """No order is made up for them."""
+    stages = "stages: {one: {deps: [b], outs: [a]}, two: {deps: [a], outs: [b]}, free: {outs: [c]}}"
+    (tmp_path / "dvc.yaml").write_text(stages)
+    with pytest.raises(UserError, match=r"dvc\.yaml has a cycle; restore it"):
+        pipeline.graph(tmp_path)
+
+
+def test_another_dvc_at_work_is_one_line(tmp_path, monkeypatch):
+    """Said in place of DVC's own paragraph."""
+    from dvc.lock import FAILED_TO_LOCK_MESSAGE
+
+    said = f"ERROR: {FAILED_TO_LOCK_MESSAGE}\n"
+    failed = subprocess.CompletedProcess([], 255, stdout="", stderr=said)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: failed)
+    with pytest.raises(UserError, match=r"^another dvc command is working here; wait for it and run again$"):
+        pipeline.stale(tmp_path)
 
 
 MAIN = """
@@ -336,7 +358,7 @@ def semspec_run(project: Path, *overrides: str, **env: str) -> subprocess.Comple
 
 
 def test_run_from_nothing_to_the_table_and_again(project, server):
-    """All stages run live under a flow and the table is printed; a second run starts no flow and is quick."""
+    """All stages run live under a flow and the table is printed; a second run starts no flow."""
     first = semspec_run(project, PREFECT_API_URL=server)
     assert first.returncode == 0, first.stderr
     assert ran(project) == ["models", "bench", "report"]
@@ -344,10 +366,8 @@ def test_run_from_nothing_to_the_table_and_again(project, server):
     assert "semantic  50% [10, 90]" in first.stdout and "Traceback" not in first.stderr
     assert "Running stage" not in first.stderr and "git add" not in first.stderr
     (project / "mlflow.db").touch()  # stands for what the replaced tracking would have left
-    start = time.monotonic()
     second = semspec_run(project, PREFECT_API_URL="http://127.0.0.1:9/api")  # would fail if it were asked
     assert second.returncode == 0 and ran(project) == [] and "semantic" in second.stdout
-    assert time.monotonic() - start < 30
 
     mistake = semspec_run(project, "seed=2", PREFECT_API_URL=server)
     assert mistake.returncode == 2 and ran(project) == ["bench"]

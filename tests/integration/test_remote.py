@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from fake_project import make_fake, ran
 
-from semspec import pipeline
+from semspec import commands, pipeline
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def dvc(root: Path, *args: str) -> None:
-    subprocess.run([sys.executable, "-m", "dvc", *args], cwd=root, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", "dvc", *args]
+    subprocess.run(command, cwd=root, env=commands.environment(), check=True, capture_output=True, timeout=120)
 
 
 def git(root: Path, *args: str) -> None:
@@ -28,8 +29,7 @@ def test_a_fresh_clone_pulls_what_another_pushed(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     make_fake(first)
-    for name in ("models", "bench", "report"):
-        pipeline.run_stage(first, name, live=False)
+    dvc(first, "repro")
     dvc(first, "remote", "add", "-d", "store", str(tmp_path / "store"))
     dvc(first, "push", "--run-cache")
     git(first, "add", "--all")

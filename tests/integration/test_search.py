@@ -32,7 +32,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """Samples of tiny random models, with labels by lot."""
+    """Samples of tiny random models, with labels by lot, and a search that is recorded."""
     root = tmp_path_factory.mktemp("tune")
     settings = make_project(root, *SMALL)
     for role in ("draft", "target"):
@@ -44,22 +44,31 @@ def project(tmp_path_factory) -> Path:
     lots = np.random.default_rng(0).integers(0, 4, (2, len(rows))) / 3
     labels["cluster"], labels["p_draft"], labels["p_target"] = np.arange(len(rows)), np.maximum(lots[0], 1 / 3), lots[1]
     files.write_parquet(root / "data/labels.parquet", labels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        search.begin(root, "s", settings)
+        command.prepare(root, "s")
     return root
 
 
 def test_a_search_from_start_to_end(project, monkeypatch):
-    """Replay and live agree to the last answer; a second round finds everything done; MLflow has a run for each."""
+    """Replay and live agree where no verdict is drawn; a second round finds all done; MLflow has a run for each."""
     monkeypatch.chdir(project)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     out = search.begin(project, "s", config.load(project))
-    for step in (command.prepare, command.worker, command.live, command.conclude):
+    study = search.open_study(out, config.load(project))
+    for layers in ("all", "last", "range", "every"):  # a verdict is drawn in one trial of five, and two are run live
+        study.enqueue_trial({"verdict": "threshold", "layers": layers})
+    study.enqueue_trial({"verdict": "drawn", "layers": "all"})
+    for step in (command.worker, command.live, command.conclude):
         step(project, "s")
     found = search.results(search.open_study(out, config.load(project)))
     assert len(found) == 5 and all(t.missing == 0 and t.latency_s > 0 for t in found)
     by_number = {t.number: t for t in found}
-    for one in files.read_json(out / "live.json")["configurations"]:
-        if by_number[one["number"]].overrides["decide.threshold"] is not None:
-            assert one["pass_at_1"] == by_number[one["number"]].pass_at_1
+    lived = files.read_json(out / "live.json")["configurations"]
+    sure = [one for one in lived if by_number[one["number"]].overrides["decide.threshold"] is not None]
+    assert sure and all(one["pass_at_1"] == by_number[one["number"]].pass_at_1 for one in sure)
     result = json.loads((out / "results.json").read_text())
     assert result["trials"]["COMPLETE"] == 5 and result["known"]["target"]["ratio"] == 1
     assert (out / "pareto.png").exists() and (out / "agreement.png").exists()
@@ -89,11 +98,12 @@ def test_without_models_what_is_not_recorded_is_missing(project, monkeypatch):
     """A search of recorded answers loads no model, and leaves out what the record lacks."""
     monkeypatch.chdir(project)
     monkeypatch.setattr("semspec.engine.load", lambda *args: pytest.fail("a model was loaded"))
-    config.apply(project, None, ["tune.extend=false", "tune.trials=3"])
-    search.begin(project, "recorded", config.load(project))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    chosen = search.changed(config.load(project), {"tune.extend": False, "tune.trials": 3})
+    search.begin(project, "recorded", chosen)
     for step in (command.prepare, command.worker, command.conclude):
         step(project, "recorded")
-    searcher = command._searcher(project, search.folder(project, "recorded"), config.load(project))
+    searcher = command._searcher(project, search.folder(project, "recorded"), chosen)
     tree = searcher.tree(searcher.settings)
     tree.tapes.clear()
     next(iter(tree.folder.glob("*.safetensors"))).unlink()

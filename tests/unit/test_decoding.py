@@ -22,6 +22,7 @@ from semspec.decoding.speculative_thinking import SpeculativeThinking, mood
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Step, segment
 from semspec.engine.statistics import Tokens
+from semspec.errors import UserError
 
 
 def test_target_writes_its_script_in_steps():
@@ -76,6 +77,18 @@ def test_every_method_stops_at_the_budget(budget: int):
             assert answer.output_tokens <= budget
             if answer.finish_reason == "length":
                 assert answer.output_tokens == budget
+
+
+def test_an_answer_that_the_context_cannot_hold_is_refused():
+    """Before a token is written: the prompt and the whole budget must fit into each model's context."""
+    draft, target = engines()
+    rules = setup(max_tokens=100)
+    needed = len(rules.prompt(draft, "?")) + 100
+    draft.context = target.context = needed
+    assert SemanticRandom(rules, draft, target, Chance()).answer("?").text
+    draft.context = needed - 1
+    with pytest.raises(UserError, match=f"fit into the {needed - 1} tokens of draft's context; lower max_tokens"):
+        SemanticRandom(rules, draft, target, Chance()).answer("?")
 
 
 def test_specreason_keeps_good_marks_and_rewrites_bad_ones():

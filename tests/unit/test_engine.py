@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from tiny import tiny_engine
 
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.sampling import draw, score
+from semspec.engine.transformers import context_of
 from semspec.errors import UserError
 
 
@@ -49,6 +52,20 @@ class TestInt8(EngineConformance):
     @pytest.fixture(scope="class")
     def engine(self):
         return tiny_engine("llama", seed=2, weights="int8")
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        (None, 512),
+        ({"rope_type": "default", "rope_theta": 1e4}, 512),
+        ({"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}, None),
+        ({"full_attention": {"rope_type": "linear", "factor": 2.0}, "sliding_attention": {}}, None),
+    ],
+)
+def test_the_context_is_what_the_configuration_says(rope, context):
+    """Where the positions are stretched, the number in the configuration is not the model's limit."""
+    assert context_of(SimpleNamespace(max_position_embeddings=512, rope_parameters=rope)) == context
 
 
 class TestHalf(EngineConformance):

@@ -88,6 +88,12 @@ SAME = [
     (r"5\text{m}", "5"),
     ("3 PM", "3 p.m."),
     ("3 km/h", "3 kilometers per hour"),
+    ("60 mph", "60 miles per hour"),
+    ("90 km/h", "90 kph"),
+    ("$18 a day", "18 dollars a day"),
+    ("$5 per hour", "5 dollars per hour"),
+    ("5 keys", "5 key"),
+    (r"\sqrt{2}\text{ days}", r"\sqrt2"),
     ("3 sq. ft.", "3 ft^2"),
     ("864 square inches", r"864 \mbox{ inches}^2"),
     (r"\frac{270}{7}", r"\frac{270}7\text{ degrees}"),
@@ -154,6 +160,8 @@ DIFFERENT = [
     ("18 apples", "18 eggs"),
     ("5 km", "5 cm"),
     ("5 km", "5 km/h"),
+    ("60 mph", "60 kph"),
+    ("18 dollars", "18 euros"),
     ("3 hours", "3 minutes"),
     ("12 cm^2", "12 cm^3"),
     ("5 square cm", "5 cm"),
@@ -336,6 +344,8 @@ CHOSEN = [
     ("So neither A nor B is correct, which leaves C.", "C"),
     ("That leaves us with option (D), iron.", "D"),
     ("That leaves A and B.", None),
+    ("The answer is (B).\n\nLoss of bromide leaves C with a positive charge.", "B"),
+    ("A and B are too small, leaving (C) as the only one.", "C"),
     ("Leaving a residue.", None),
     ("Neither A nor B is correct.", None),
     ("A or B is correct.", None),
@@ -475,8 +485,8 @@ def test_time_is_bounded_in_any_thread():
     verdicts = []
 
     def work():
-        for answer, gold in [("10^{10^{10}}", "x+1"), (r"2\sqrt{2}", r"\sqrt{8}")]:
-            verdicts.append(grade(f"\\boxed{{{answer}}}", gold, timeout=1).correct)
+        for answer, gold, timeout in [("10^{10^{10}}", "x+1", 1), (r"2\sqrt{2}", r"\sqrt{8}", 5)]:
+            verdicts.append(grade(f"\\boxed{{{answer}}}", gold, timeout=timeout).correct)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

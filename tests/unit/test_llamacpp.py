@@ -66,6 +66,12 @@ def twins(tmp_path_factory):
 
 
 @needs_llama
+def test_the_context_is_that_of_the_model(twins):
+    """The file says what the configuration says."""
+    assert [engine.context for engine in twins] == [512, 512]
+
+
+@needs_llama
 def test_the_cache_grows_and_nothing_in_it_is_lost(tmp_path):
     """Texts that need more room than the cache had at first go on, and so do those that share a prompt."""
     from semspec.engine.llama import Llama

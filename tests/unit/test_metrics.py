@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +113,16 @@ def test_the_target_is_its_own_yardstick() -> None:
     assert (got["pass_at_1_diff"], got["pass_at_1_diff_ci"]) == (0, [0, 0])
     assert got["acceptance_rate"] is None and got["acceptance_length"] is None
     assert got["exact_acceptance_rate"] is None and got["exact_acceptance_length"] is None
+
+
+def test_the_pass_that_read_a_salvaged_draft_counts() -> None:
+    """Two rejected drafts whose tokens were kept in part, and three passes that wrote: five passes kept 12 tokens."""
+    steps = [{"rejected_text": "x", "exact_offered": 9}] * 2 + [{"rejected_text": None, "exact_offered": 4}]
+    rows = [
+        row(0, "target"),
+        row(0, "semantic_hybrid", exact_offered=22, exact_accepted=12, target_passes=3, trace=steps),
+    ]
+    assert summarize(rows, 10)["semantic_hybrid"]["exact_acceptance_length"] == 12 / 5
 
 
 def test_a_pass_that_reads_what_nobody_offered_has_no_acceptance_length() -> None:
@@ -226,6 +237,32 @@ def test_methods_take_turns_and_the_warm_up_is_not_counted(tmp_path: Path) -> No
     assert "params_sha256" in summary["provenance"]
 
 
+def test_each_repeat_has_its_own_seed_and_each_row_its_own_passes(tmp_path: Path) -> None:
+    """Both methods answer a repeat with one seed; the passes of a warm-up and of other answers are in no row."""
+    made: dict[str, Counter[int]] = {"draft": Counter(), "target": Counter()}
+    asked: list[tuple[str, str, int]] = []
+
+    class Working(Echo):
+        def answer(self, question: str, seed: int = 0, on_step=None) -> Answer:
+            made["target"] += Counter({1: 2, len(question): 1})
+            made["draft"][1] += 3 * (self.name == "draft")
+            if on_step is None:
+                asked.append((self.name, question, seed))
+            return super().answer(question, seed, on_step)
+
+    methods = {name: Working(name) for name in ("target", "draft")}
+    runner.run(settings(repeats=2), methods, PROBLEMS[1:], tmp_path, grade=grade, passes=lambda: made)
+    rows = read_jsonl(tmp_path / "results.jsonl")
+    places = [(p, k, m) for p in "bc" for k in (0, 1) for m in ("target", "draft")]
+    assert [(r["id"], r["repeat"], r["method"]) for r in rows] == places
+    assert [r["seed"] for r in rows] == [runner.answer_seed(settings().seed, p, k) for p, k, _ in places]
+    assert len({r["seed"] for r in rows}) == 4
+    assert sorted(asked) == sorted((r["method"], r["question"], r["seed"]) for r in rows)
+    for r in rows:
+        of_draft = {"draft": {"1": 3}} if r["method"] == "draft" else {}
+        assert r["passes"] == of_draft | {"target": {"1": 2, str(len(r["question"])): 1}}
+
+
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """After an error in the middle, a half-written line included, no finished answer is asked for again."""
     first: list[tuple[str, str]] = []
@@ -287,6 +324,24 @@ def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     log.clear()
     runner.run(settings(), three, PROBLEMS, tmp_path, grade=grade)
     assert len(log) == 9, "methods that are compared are measured together"
+
+
+def test_an_extended_run_that_is_killed_at_its_end_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old summary goes before the new answers are written, and then the old answers are still known."""
+    import sys
+
+    monkeypatch.setattr(sys.modules[__name__], "PROBLEMS", PROBLEMS[:2])
+    go(tmp_path, [])
+    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "write_jsonl", lambda *_: pytest.fail("the disk is full"))
+        with pytest.raises(pytest.fail.Exception):
+            go(tmp_path, [])
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log)
+    assert log == [] and len(read_jsonl(tmp_path / "results.jsonl")) == 6
 
 
 def test_what_was_begun_anew_is_not_mixed_into_an_extended_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ DRAFT = Curve((1, 2, 10), (1.0, 1.1, 1.5))
 PAIR = Pair(DRAFT, LINE, base=2.0)
 
 
-def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v", plain=None):
-    return placements.Timed(role, model, engine, curve, plain or curve, 100, vocab)
+def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v", plain=None, tokens=1):
+    return placements.Timed(role, model, engine, curve, plain or curve, 100 * tokens, vocab)
 
 
 def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
@@ -36,11 +36,25 @@ def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
 
 
 def test_measured_curves_rise_and_leave_no_session_changed():
-    model = tiny_engine()
-    ticks = []
-    (curve,) = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
-    assert curve.widths == (1, *WIDTHS) and len(ticks) == 3
-    assert all(s > 0 for s in curve.seconds) and list(curve.seconds) == sorted(curve.seconds)
+    """A wider pass that took less time counts as much as the narrower one; every text ends as the prompt it was."""
+    now, model, sessions, ticks = [0.0], tiny_engine(), [], []
+    forward, session = model.forward, model.session
+
+    def uneven(ids, *args, **kwargs):
+        width = ids.shape[1]
+        now[0] += {2: 5.0, 4: 3.0}.get(width, float(width))
+        return forward(ids, *args, **kwargs)
+
+    def kept(prompt):
+        sessions.append(session(prompt))
+        return sessions[-1]
+
+    model.forward, model.session = uneven, kept
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "perf_counter", lambda: now[0])
+        (curve,) = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
+    assert curve == Curve((1, *WIDTHS), (1.0, 5.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)) and len(ticks) == 3
+    assert [s.tokens for s in sessions] == [[1, 2, 3], [1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_each_choice_of_layers_has_a_curve():
@@ -143,11 +157,12 @@ def bench_rows():
 
 def test_a_bench_is_predicted_from_its_passes():
     half = Curve(LINE.widths, tuple(s / 2 for s in LINE.seconds))
-    rows = [*bench_rows(), bench_rows()[1] | {"method": "semantic_random@a=1"}]
+    rows = [*bench_rows(), *(bench_rows()[1] | {"method": m} for m in ("semantic_random@a=1", "semantic_last_hidden"))]
     found = command.predicted(rows, Cost(DRAFT, LINE, plain={"draft": half, "target": half}))
     assert found["target"] == pytest.approx({"predicted_s": 4.5, "measured_s": 10.0, "ratio": 0.45})
     assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
     assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state
+    assert found["semantic_last_hidden"] == found["semantic_random@a=1"]
 
 
 def test_what_was_achieved_is_a_share_of_the_bound():
@@ -159,6 +174,8 @@ def test_what_was_achieved_is_a_share_of_the_bound():
     assert found["target"]["gain"] == 1.0 and "of_bound" not in found["target"]
     assert (found["semantic"]["gain"], found["semantic"]["of_bound"]) == (2.0, 2.0 / bound)
     assert f"{200 / bound:.0f}%" in command.checked(found, models, bound).markdown()
+    twice = [timed("draft", curve=DRAFT, tokens=2), timed("target")]  # its words are half as long
+    assert command.achieved(rows, twice, found) == Pair(DRAFT, LINE, LINE.write, 2.0).bound(10.0)
     del found["target"]
     assert command.achieved(rows, models, found) is None
 
@@ -186,13 +203,16 @@ def write_bench(folder, rows, **made):
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """A project whose models are tiny."""
+    """A project whose models are tiny, and timed on little."""
     from semspec import engine
 
-    shutil.copy("params.yaml", tmp_path)
+    shutil.copy(REPO / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "load", lambda name, *_: tiny_engine(seed=len(name)))
-    monkeypatch.setattr(placements, "QUESTIONS", 1)
+    for module in (command, placements):
+        monkeypatch.setattr(module, "QUESTIONS", 1)
+    monkeypatch.setattr(cost, "WIDTHS", (8, 128))
+    monkeypatch.setattr(cost, "WRITTEN", 4)
     monkeypatch.setattr(placements, "can_run", lambda name, settings: settings.kind == "transformers")
     return tmp_path
 
@@ -264,6 +284,24 @@ def test_a_bench_of_other_models_is_refused(change, planned, capsys):
     bench = bench_rows()[:1]  # who never asked the draft is not asked which one it is
     write_bench(planned / "new", bench, draft="org/other")
     assert cli.main(["plan", "--check", "new"]) == 0
+
+
+def test_a_bench_with_parameters_of_its_own_takes_no_others(planned, capsys):
+    write_bench(planned / "new", bench_rows())
+    shutil.copy("params.yaml", planned / "new")
+    assert cli.main(["plan", "--check", "new", "--set", "engine.threads=2"]) == 2
+    assert "leave out --set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("change", "layers"), [("train.layers=last", [2]), ("train.features=logprob", [])])
+def test_states_are_pooled_of_the_layers_that_the_probes_see(change, layers, planned, monkeypatch):
+    seen = []
+    curve = Curve((1, 10), (1.0, 2.0))
+    monkeypatch.setattr(
+        placements, "measure", lambda model, prompts, tick, observed: seen.append(observed) or [curve] * 2
+    )
+    assert cli.main(["plan", "--set", change]) == 0
+    assert seen == [[layers, []]] * 2
 
 
 def test_a_bench_of_another_machine_is_noted(planned, capsys):

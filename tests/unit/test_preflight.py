@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -75,8 +76,9 @@ def test_a_folder_without_weights_is_for_a_server(tmp_path):
 def test_the_papers_labels_leave_the_joint_rule_nothing_to_learn():
     """Said before hours of sampling, not by the bench after them."""
     check(changed("cluster.labels=own", "decide.rule=p"))
-    for rule in ("decide.rule=joint", "bench.variants=[semantic@rule=joint]"):
-        with pytest.raises(UserError, match="set the rule to ratio or p"):
+    rules = {"decide.rule=joint": "decide.rule: joint", "bench.variants=[semantic@rule=joint]": "semantic@rule=joint"}
+    for rule, place in rules.items():
+        with pytest.raises(UserError, match=f"{place} has nothing to learn from; set the rule to ratio or p"):
             check(changed("cluster.labels=own", "decide.rule=p", rule))
 
 
@@ -123,6 +125,27 @@ def test_more_gpus_than_there_are(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(UserError, match="needs 2048 GPUs"):
         check(changed("scale.workers=32", "scale.gpus=64"))
+
+
+def test_a_runner_that_is_not_installed(monkeypatch):
+    """The line says what installs it."""
+    dask, find = object(), importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *more: dask if n == "prefect_dask" else find(n, *more))
+    check(changed("scale.runner=dask"))
+    dask = None
+    with pytest.raises(UserError, match=r"scale\.runner is 'dask', which is not installed; pip .*\[dask\]"):
+        check(changed("scale.runner=dask"))
+
+
+def test_a_gpu_that_pytorch_does_not_see(monkeypatch):
+    """Said of either model's device before its weights are fetched; an SGLang server has a device of its own."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for asks, device in (("engine.device=cuda", "cuda"), ("engine.draft={device: 'cuda:1'}", "cuda:1")):
+        with pytest.raises(UserError, match=f"engine.device is '{device}' but PyTorch sees no GPU"):
+            check(changed(asks))
+    check(changed("engine.kind=sglang", "engine.device=cuda"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    check(changed("engine.device=cuda"))
 
 
 def test_probes_are_not_tested_on_the_questions_of_their_training(tmp_path):

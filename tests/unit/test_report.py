@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_results as fake
 import numpy as np
@@ -242,6 +244,38 @@ def test_map_of_few_states_is_principal_components() -> None:
     points, axis = figures.project(flat, seed=0)
     assert axis == "PCA"
     assert np.linalg.norm(points[0] - points[5]) == pytest.approx(np.linalg.norm(flat[0] - flat[5]))
+
+
+@pytest.mark.parametrize(("n", "neighbours"), [(15, 14), (60, 15)])
+def test_map_of_more_states_is_umap_of_their_components(monkeypatch, n: int, neighbours: int) -> None:
+    """At most 50 components, at most 15 neighbours, and the seed; where principal components are wanted, no UMAP."""
+    asked: dict = {}
+
+    class Umap:
+        def __init__(self, **how) -> None:
+            asked.update(how)
+
+        def fit_transform(self, x: np.ndarray) -> np.ndarray:
+            asked["shape"] = x.shape
+            return x[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Umap))
+    states = np.random.default_rng(0).normal(size=(n, 64))
+    assert figures.project(states, seed=7, projection="pca")[1] == "PCA" and not asked
+    points, axis = figures.project(states, seed=7)
+    assert axis == "UMAP" and points.shape == (n, 2)
+    assert (asked["random_state"], asked["n_neighbors"], asked["shape"]) == (7, neighbours, (n, min(n, 50)))
+
+
+@pytest.mark.model_full
+def test_umap_keeps_far_groups_apart() -> None:
+    """The nearest point is of the same group, and the same seed gives the same map."""
+    group = np.repeat([0, 1], 30)
+    states = np.random.default_rng(0).normal(size=(60, 80)) + 20 * group[:, None]
+    points, axis = figures.project(states, seed=0)
+    away = np.linalg.norm(points[:, None] - points, axis=2) + np.diag(np.full(60, np.inf))
+    assert axis == "UMAP" and (group[away.argmin(1)] == group).mean() > 0.9
+    assert np.array_equal(points, figures.project(states, seed=0)[0])
 
 
 @pytest.mark.usefixtures("no_drawing")

@@ -119,10 +119,12 @@ def test_a_server_that_answers_in_another_way_is_named_in_one_line(folder):
     """A web page where an address was mistyped."""
 
     class Page(BaseHTTPRequestHandler):
+        said = b"<html>\nhello</html>"
+
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"<html>\nhello</html>")
+            self.wfile.write(self.said)
 
         def log_message(self, *args):
             pass
@@ -132,6 +134,9 @@ def test_a_server_that_answers_in_another_way_is_named_in_one_line(folder):
     try:
         with pytest.raises(UserError, match=r"not as SGLang does \(<html> hello</html>\); correct engine.ROLE.url"):
             load_sglang(folder, "tiny", f"http://127.0.0.1:{web.server_port}")
+        for Page.said in (b"{}", b"[1]"):
+            with pytest.raises(UserError, match=r"not as SGLang does; correct engine.ROLE.url"):
+                load_sglang(folder, "tiny", f"http://127.0.0.1:{web.server_port}")
     finally:
         web.shutdown()
         web.server_close()
@@ -218,8 +223,9 @@ def test_settings_name_a_server_for_each_role():
     assert settings.of("draft").url == "http://127.0.0.1:30001"
     assert schema.Engine().of("target").url == "http://127.0.0.1:30000"
     assert number_format(settings.of("draft")) == "sglang"
-    with pytest.raises(ValueError, match="pattern"):
-        schema.Engine(url="http://127.0.0.1:30000/v1")
+    for wrong in ("http://127.0.0.1:30000/v1", "http://me:secret@gpu-box:30000"):
+        with pytest.raises(ValueError, match="pattern"):
+            schema.Engine(url=wrong)
     with pytest.raises(UserError, match=r"engine\.kind sglang does not load"):
         check("./some.gguf", settings)
 

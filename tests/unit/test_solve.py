@@ -6,15 +6,17 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from fakes import ScriptedProbe
+from fakes import FakeSession, ScriptedProbe
 from rich.console import Console
-from scripted import DRAFT, NO, TARGET, YES, engines
+from scripted import DRAFT, NO, TARGET, YES, check, engines
 
 from semspec import decoding
 from semspec.bench.command import bench
 from semspec.config import validate
-from semspec.decoding.base import TraceStep
+from semspec.decoding.base import Answer, TraceStep
+from semspec.engine.base import Proposal
 from semspec.errors import UserError
 from semspec.files import write_json
 from semspec.schema import Settings
@@ -55,6 +57,44 @@ def test_build_says_what_is_wrong(settings: Settings):
         decoding.build("magic", settings, draft, target, {})
     with pytest.raises(UserError, match="trained probe: draft; run `semspec run`"):
         decoding.build("semantic", settings, draft, target, {"target": ScriptedProbe(1.0)})
+
+
+def marked(
+    settings: Settings, name: str, marks: list[dict[int, float]], monkeypatch: pytest.MonkeyPatch, **baselines: object
+) -> Answer:
+    """The answer of a method to whose drafted steps the target gives these marks, each with its probability."""
+    left = list(marks)
+
+    def draw(session: FakeSession, n_tokens: int, sampling: object) -> Proposal:
+        found = left.pop(0)
+        tokens = [session.engine.encode(str(digit))[0] for digit in found]
+        return Proposal(tokens[:1], np.array([tokens]), np.array([list(found.values())]))
+
+    monkeypatch.setattr(FakeSession, "draw", draw)
+    own = settings.model_copy(update={"baselines": settings.baselines.model_copy(update=baselines)})
+    answer = decoding.build(name, own, *engines(), {}).answer("?")
+    check(answer)
+    assert not left
+    return answer
+
+
+def test_reward_guided_keeps_from_its_reward_on(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """The mean mark, from 0 to 1: at `baselines.reward` a step is kept, just below it the target writes another."""
+    at, below = {9: 0.5, 0: 0.5}, {9: 0.49, 0: 0.51}
+    answer = marked(settings, "reward_guided", [at, below, at, below], monkeypatch, reward=0.5)
+    assert [s.score for s in answer.trace] == pytest.approx([0.5, 0.49, 0.5, 0.49])
+    assert [s.accepted for s in answer.trace] == [True, False, True, False]
+    assert [s.text for s in answer.trace] == [DRAFT[0], TARGET[1], DRAFT[2], TARGET[3]]
+
+
+@pytest.mark.parametrize(("scoring", "kept"), [("greedy", True), ("average", False)])
+def test_specreasons_verdict_is_its_marks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, scoring: str, kept: bool
+):
+    """A likeliest mark above `baselines.mark` keeps a step that the mean below it rejects; a mean at it keeps."""
+    below, at = {8: 0.6, 4: 0.4}, {9: 0.5, 5: 0.5}
+    answer = marked(settings, "specreason", [below, at, at, below], monkeypatch, scoring=scoring, mark=7)
+    assert [s.accepted for s in answer.trace] == [kept, True, True, kept]
 
 
 @pytest.fixture

@@ -148,6 +148,6 @@ def test_streaming_equals_offline(splitter, pieces, cuts):
 def test_long_text_is_fast():
     """An open formula in a long answer does not make cutting quadratic enough to notice."""
     text = "\\[ open\n\n" + "Some words of a line. More.\n\n" * 500
-    start = time.perf_counter()
+    start = time.process_time()
     assert SENTENCE.split(text) == [text]
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

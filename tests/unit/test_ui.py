@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import prefect.artifacts
 import pytest
 
 from semspec import ui
@@ -13,6 +12,8 @@ from semspec import ui
 @pytest.fixture
 def told(monkeypatch):
     """(percent, text) of each message to the server; `told.now` is the clock."""
+    import prefect.artifacts
+
     found = SimpleNamespace(messages=[], now=0.0)
     monkeypatch.setattr(prefect.artifacts, "create_progress_artifact", lambda **kw: "id")
     monkeypatch.setattr(

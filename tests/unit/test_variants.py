@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from fakes import FakeEngine, ScriptedProbe
@@ -11,12 +12,14 @@ from scripted import DRAFT, TARGET
 from semspec import cli, config, schema
 from semspec.bench import command, runner
 from semspec.errors import UserError
-from semspec.problems import Problem
+from semspec.problems import Problem, check_apart
 from semspec.report import paper
+
+REPO = Path(__file__).resolve().parents[2]
 
 
 def settings(**bench):
-    data = config.load(".").model_dump()
+    data = config.load(REPO).model_dump()
     data["decide"] |= {"rule": "ratio", "threshold": 0.5}
     data["bench"] |= bench
     return config.validate(data)
@@ -76,10 +79,15 @@ def test_a_bench_leaves_its_parameters_beside_its_results(tmp_path, monkeypatch)
     found = runner.recorded(tmp_path / "tracked", tmp_path)
     assert found is not None and found.tracking.uri == "https://there/x"
     assert not (tmp_path / "results/bench/params.yaml").exists()
+    config.write(tmp_path, chosen)
+    assert runner.recorded(tmp_path / "results/bench", tmp_path) == chosen
     config.write(tmp_path, settings())
-    assert runner.recorded(tmp_path / "results/bench", tmp_path) == settings()
+    assert runner.recorded(tmp_path / "results/bench", tmp_path) is None  # made with other ones
     assert runner.recorded(tmp_path / "nothing", tmp_path) is None
     (tmp_path / "dvc.yaml").touch()
+    with pytest.raises(UserError, match="is a project"):
+        command.bench(chosen, tmp_path, tmp_path)
+    (tmp_path / "dvc.yaml").unlink()
     with pytest.raises(UserError, match="is a project"):
         command.bench(chosen, tmp_path, tmp_path)
     assert config.load(tmp_path) == settings()
@@ -104,15 +112,29 @@ def test_probes_and_draft_are_those_of_the_method_behind(tmp_path):
     assert list(command._folders(settings(), tmp_path, ["semantic@gamma=2"])) == ["semantic"]
 
 
-def test_answers_of_a_gpu_and_of_a_cpu_are_not_put_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("int8", "cpu"))
-    here = command._identity(settings(), tmp_path, ["target"])
-    monkeypatch.setattr(command.engine, "resolve", lambda weights, device: ("bf16", "cuda"))
-    assert command._identity(settings(), tmp_path, ["target"]) != here
+def test_answers_in_other_number_formats_are_not_put_together(tmp_path, monkeypatch):
+    """A GPU's, and those of a CPU that has no int8."""
+    found = []
+    for kind in (("int8", "cpu"), ("bf16", "cuda"), ("fp32", "cpu")):
+        monkeypatch.setattr(command.engine, "resolve", lambda *_, kind=kind: kind)
+        found.append(command._identity(settings(), tmp_path, ["target"]))
+    assert len(set(found)) == 3
+
+
+def test_the_questions_of_another_projects_probes_are_looked_for_there(tmp_path):
+    """A file of theirs may have the name of one here."""
+    questions = {"theirs": "What is 1 + 1?", "mine": "What is 2 + 2?"}
+    for name, question in questions.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "set.jsonl").write_text(json.dumps({"question": question, "answer": "4"}) + "\n")
+    check_apart(str(tmp_path / "theirs/set.jsonl"), str(tmp_path / "mine/set.jsonl"))
+    with pytest.raises(UserError, match="would be tested on what they are trained on"):
+        check_apart(str(tmp_path / "mine/../theirs/set.jsonl"), str(tmp_path / "theirs/set.jsonl"))
 
 
 def test_the_command_line_tells_variants_from_methods(monkeypatch):
     seen = {}
+    monkeypatch.chdir(REPO)
     monkeypatch.setattr(command, "bench", lambda s, *_: seen.update(s.bench.model_dump()) or {"methods": {}})
     assert cli.main(["bench", "--methods", "target,semantic@gamma=2", "--json"]) == 0
     assert seen["methods"] == ["target"] and seen["variants"] == ["semantic@gamma=2"]

@@ -14,14 +14,18 @@ import pytest
 from semspec.workers import count, workers
 
 STARTS = """
-import os, signal, time
+import os, signal, sys, time
 from concurrent.futures import wait
-from semspec.workers import workers
+from semspec.workers import count, workers
+def work():
+    count()
+    time.sleep(600)
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run behind a shell, which ignores it
     with workers(2) as pool:
-        for i in range(2):
-            pool.submit(time.sleep, 600)
+        working = [pool.submit(work) for _ in range(2)]
+        while sys.argv[1] == "at work" and pool.counted < 2 and not wait(working, timeout=0.1).done:
+            pass
         print("begun", flush=True)
         waiting = pool.submit(os.getpid)
         while not wait([waiting], timeout=0.5).done:
@@ -43,41 +47,35 @@ def test_a_killed_worker_is_one_line():
         pool.submit(os._exit, 1).result()
 
 
-def test_an_error_ends_what_is_still_at_work():
-    started = time.monotonic()
+def test_workers_count_together_and_an_error_ends_what_is_still_at_work():
     with pytest.raises(ZeroDivisionError), workers(2) as pool:
+        for future in [pool.submit(count, n) for n in (1, 2, 3)]:
+            future.result()
+        assert pool.counted == 6
+        started = time.monotonic()
         pool.submit(time.sleep, 600)
         pool.submit(divmod, 1, 0).result()
     assert time.monotonic() - started < 60
 
 
-def test_workers_count_together():
-    with workers(2) as pool:
-        for future in [pool.submit(count, n) for n in (1, 2, 3)]:
-            future.result()
-        assert pool.counted == 6
-
-
 @pytest.mark.parametrize(
-    ("how", "to_all", "after"),
+    ("how", "to_all", "when"),
     [
-        (signal.SIGKILL, False, 5),
-        (signal.SIGTERM, False, 5),
-        (signal.SIGINT, False, 5),
-        (signal.SIGINT, True, 5),
-        (signal.SIGINT, True, 0),
+        (signal.SIGKILL, False, "at work"),
+        (signal.SIGTERM, False, "at work"),
+        (signal.SIGINT, False, "at work"),
+        (signal.SIGINT, True, "at work"),
+        (signal.SIGINT, True, "beginning"),
     ],
 )
-def test_workers_end_with_who_started_them(tmp_path, how, to_all, after):
+def test_workers_end_with_who_started_them(tmp_path, how, to_all, when):
     """Killed, or told to end alone, or by Ctrl-C, which a terminal gives to all, even as they begin: none is left."""
     script = tmp_path / "starts.py"
     script.write_text(STARTS)
-    parent = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command, pipe = [sys.executable, str(script), when], subprocess.PIPE
+    parent = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     assert parent.stdout is not None and parent.stderr is not None
     assert parent.stdout.readline() == "begun\n"
-    time.sleep(after)
     started = psutil.Process(parent.pid).children(recursive=True)
     assert len(started) >= 2
     (os.killpg if to_all else os.kill)(parent.pid, how)

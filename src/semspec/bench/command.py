@@ -52,11 +52,19 @@ def _folders(settings: Settings, root: Path, methods: Collection[str]) -> dict[s
     if "semantic_last_hidden" in methods:
         folders["semantic_last_hidden"] = own / "last_hidden"
     if "semantic_cross_domain" in methods:
-        other = settings.baselines.cross_probes
-        if not other:
-            raise UserError("semantic_cross_domain needs baselines.cross_probes: the data/probes of another project")
-        folders["semantic_cross_domain"] = root / other
+        folders["semantic_cross_domain"] = cross_probes(settings, root)
     return folders
+
+
+def cross_probes(settings: Settings, root: Path) -> Path:
+    """The folder of another project's probes; `UserError` when none is named, or it holds none."""
+    other = settings.baselines.cross_probes
+    if not other or not all((root / other / role / "config.json").exists() for role in ROLES):
+        raise UserError(
+            "semantic_cross_domain needs baselines.cross_probes: the data/probes of another project"
+            + (f"; {other} holds no trained probes" if other else "")
+        )
+    return root / other
 
 
 def _load(folder: Path, settings: Settings, root: Path) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
     for folder in _folders(settings, root, methods).values():
         for part in (*ROLES, "joint"):
             files += sorted(p for p in (folder / part).rglob("*") if p.name in ("config.json", "probe.safetensors"))
-    parts = [*map(sha256, files), *engine.on_gpu(settings.engine)]
+    parts = [*map(sha256, files), *engine.uncommon(settings.engine)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
@@ -174,14 +182,15 @@ def bench(
 
 def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, part: runner.Part) -> dict[str, Any]:
     chosen, own = settings.bench, out.resolve() == (root / runner.BENCH).resolve()
-    if (out / "dvc.yaml").exists():
+    if (out / "dvc.yaml").exists() or out.resolve() == root.resolve():
         raise UserError(f"{out} is a project, with parameters of its own; choose another --out")
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
     probes = load_probes(settings, root, names)
     for folder in _folders(settings, root, names).values():
-        trained = read_json(folder / "target/config.json").get("trained_on", {})
-        check_apart(trained.get("domain") or "", chosen.dataset)
+        trained = read_json(folder / "target/config.json").get("trained_on", {}).get("domain") or ""
+        project = next((p for p in folder.resolve().parents if (p / config.PARAMS).exists()), root)
+        check_apart(str(project / trained), chosen.dataset)
     methods = Methods(names, settings, probes)
     summary = runner.run(
         settings,

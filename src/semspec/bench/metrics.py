@@ -127,8 +127,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "exact_acceptance_length",
         "Exact acceptance length (tokens)",
-        "Mean proposed tokens that exact verification kept in a pass in which the target wrote; the token that the "
-        "pass itself gives is not added.",
+        "Mean proposed tokens that exact verification kept in a pass in which the target wrote, or had read a rejected "
+        "draft that it then salvaged; the token that the pass itself gives is not added.",
         lambda x: f"{x:.1f}",
     ),
     Metric(
@@ -171,6 +171,9 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
     latency = list(per_problem(rows, "latency_s").values())
     output, offered, proposed = (_total(rows, f) for f in ("output_tokens", "offered", "exact_offered"))
     kept = _total(rows, "exact_accepted")
+    # a rejected draft is verified by the pass that has read it, in which the target wrote nothing else
+    steps = (s for row in rows for s in row.get("trace", ()))
+    salvaged = sum(s.get("rejected_text") is not None and s.get("exact_offered", 0) > 0 for s in steps)
     return {
         "pass_at_1": float(np.mean(correct)),
         "pass_at_1_ci": list(interval(correct, resamples, seed)),
@@ -183,7 +186,7 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
         "discarded_tokens": _total(rows, "discarded_tokens") / len(rows),
         "verifier_tokens": _total(rows, "verifier_tokens") / len(rows),
         "exact_acceptance_rate": _share(kept, proposed),
-        "exact_acceptance_length": _share(kept, _total(rows, "target_passes") if proposed else 0),
+        "exact_acceptance_length": _share(kept, _total(rows, "target_passes") + salvaged if proposed else 0),
         "target_passes": _total(rows, "target_passes") / len(rows),
         "score_share": _share(sum(row["phases"].get("score", 0.0) for row in rows), _total(rows, "latency_s")),
         "phases": {p: sum(row["phases"].get(p, 0.0) for row in rows) / len(rows) for p in PHASES},

@@ -157,10 +157,15 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def recorded(folder: Path, root: Path) -> Settings | None:
-    """The settings of a finished comparison: those beside it, or the project's where it is the pipeline's own."""
+    """The settings of a finished comparison: those beside it, or the project's where they made it; else None."""
+    from semspec.provenance import params_sha256
+
     if (folder / config.PARAMS).exists():
         return config.load(folder)
-    return config.load(root) if folder.resolve() == (root / BENCH).resolve() else None
+    if folder.resolve() != (root / BENCH).resolve():
+        return None
+    now, made = config.load(root), read_json(folder / "summary.json").get("provenance", {})
+    return now if made.get("params_sha256") == params_sha256(now) else None  # changed since
 
 
 Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat
@@ -289,14 +294,22 @@ def run(
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
-    if {question for question, _, _ in finished} < set(asked):  # else it is asked for again, and measured again
-        done = done | finished
+    if not {question for question, _, _ in finished} < set(asked):  # it is asked for again, and measured again
+        finished = {}
+    taken = {place: row for place, row in finished.items() if done.get(place) != row}
+    done = done | taken
     plan = turns(len(problems), settings.bench.repeats, list(methods), part)
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
     here = place()
+
+    def entry(asked: str, row: Mapping[str, Any]) -> str:
+        return json.dumps({"key": key, "asked": asked, "row": row}, sort_keys=True, ensure_ascii=False) + "\n"
+
     with partial.open("a", encoding="utf-8") as file:
+        # in the end the finished files give way to longer ones, and a kill may come between
+        file.writelines(entry(question, row) for (question, *_), row in taken.items())
         for index, repeat, name in plan:
             problem = problems[index]
             known = done.get((asked[index], name, repeat))
@@ -322,8 +335,7 @@ def run(
                     prompt=prompt,
                     passes=done_by,
                 ) | {PLACE: here}
-                entry = {"key": key, "asked": asked[index], "row": row}
-                file.write(json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n")
+                file.write(entry(asked[index], row))
                 file.flush()
             rows.append(row)
             if progress is not None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from semspec.engine.base import Engine, Sampling, Step, StepEnds
+from semspec.errors import UserError
 from semspec.schema import Settings
 
 Author = Literal["draft", "target"]
@@ -169,9 +170,16 @@ class Setup:
         )
 
     def prompt(self, engine: Engine, question: str) -> list[int]:
-        """The tokens in front of the answer to `question`, in `engine`'s vocabulary."""
-        if self.raw:
-            return engine.encode(question)
+        """The tokens in front of the answer to `question`, in `engine`'s vocabulary; `UserError` if it can't fit."""
+        tokens = engine.encode(question) if self.raw else self._chat(engine, question)
+        if engine.context is not None and len(tokens) + self.max_tokens > engine.context:
+            raise UserError(
+                f"a prompt of {len(tokens)} tokens and an answer of {self.max_tokens} don't fit into the "
+                f"{engine.context} tokens of {engine.name}'s context; lower max_tokens, or shorten the question"
+            )
+        return tokens
+
+    def _chat(self, engine: Engine, question: str) -> list[int]:
         questions = [*(asked for asked, _ in self.history), question]
         tokens = list(engine.chat(questions[0], self.system))
         for (_, said), following in zip(self.history, questions[1:], strict=True):

@@ -92,7 +92,9 @@ class SpeculativeThinking:
         with out.phase("draft"):
             step = writer.generate(self.setup.step_ends, sampling, out.step_limit(self.draft), again)
         same = (a == b for a, b in zip(ahead.tokens, step.tokens, strict=False))
-        out.discard(len(ahead.tokens) - sum(takewhile(bool, same)))
+        lost = ahead.tokens[sum(takewhile(bool, same)) :]
+        shared = self.draft.vocab_id == self.target.vocab_id
+        out.discard(len(lost if shared else self.target.encode(self.draft.decode(lost))))
         made = segment(step, self.draft, self.target)
         if not made.tokens:  # control tokens without text would never use up the budget
             return False

@@ -44,11 +44,12 @@ def number_format(settings: EngineSettings) -> str:
     return "gguf" if settings.kind == "llamacpp" else "sglang"
 
 
-def on_gpu(settings: EngineSettings) -> list[str]:
-    """The models whose `auto` is a GPU's number format here: a part of the keys of what they made, which else would not
-    tell it from a CPU's. None on a CPU, for whose work the keys stay as they were."""
+def uncommon(settings: EngineSettings) -> list[str]:
+    """The models whose `auto` is not int8 here, with their format: a part of the keys of what they made, which else
+    would not tell it from that of another machine. For int8 the keys stay as they are."""
     own = {role: settings.of(role) for role in ("draft", "target")}
-    return [role for role, s in own.items() if s.weights == "auto" and number_format(s) == "bf16"]
+    formats = {role: number_format(s) for role, s in own.items() if s.kind == "transformers" and s.weights == "auto"}
+    return [role if kind == "bf16" else f"{role} {kind}" for role, kind in formats.items() if kind != "int8"]
 
 
 def faster(device: str = "auto") -> str:

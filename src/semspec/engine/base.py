@@ -141,6 +141,7 @@ class Engine(Protocol):
     hidden_size: int
     vocab_id: str  # equal for two engines exactly when token ids mean the same text in both
     eos_id: int
+    context: int | None  # tokens that a text may have, prompt included; None where the model names no limit
     passes: Counter[int]  # {tokens of a pass: how many such passes its sessions have made so far}
 
     def encode(self, text: str) -> list[int]: ...

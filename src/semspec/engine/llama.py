@@ -97,6 +97,8 @@ class Llama:
         self.n_layers: int = self._lib.llama_model_n_layer(self._model)
         self.hidden_size: int = self._lib.llama_model_n_embd(self._model)
         self.n_vocab: int = self._lib.llama_vocab_n_tokens(self._vocab)
+        scaled = self._lib.llama_model_rope_freq_scale_train(self._model) != 1
+        self.context: int | None = None if scaled else self._lib.llama_model_n_ctx_train(self._model)
         self._watch = _Watch(ggml, self.hidden_size)
         self._callback = self._lib.ggml_backend_sched_eval_callback(self._watch.on_tensor)
         self._use(cells, self._open(cells))

@@ -82,7 +82,7 @@ class LlamaCppEngine(LocalEngine):
 
     def __init__(self, llama: Llama, tokenizer: Any, name: str, eos: Iterable[int]) -> None:
         super().__init__(tokenizer, name, eos, llama.n_layers, llama.hidden_size, torch.device("cpu"))
-        self.llama = llama
+        self.llama, self.context = llama, llama.context
         self._prefixes: dict[tuple[int, ...], tuple[int, torch.Tensor]] = {}
 
     def compute(

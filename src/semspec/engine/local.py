@@ -52,6 +52,8 @@ def _decoder(tokenizer: Any) -> Callable[[tuple[int, ...]], str]:
 class TextEngine:
     """What an engine says without running its model. `eos`: the ids that end a text beside the tokenizer's own."""
 
+    context: int | None = None
+
     def __init__(
         self, tokenizer: Any, name: str, eos: Iterable[int], n_layers: int, hidden_size: int, device: torch.device
     ) -> None:

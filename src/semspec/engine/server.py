@@ -77,9 +77,12 @@ class Server:
     def model(self) -> str:
         """The path or name of the model that it was started with."""
         try:
-            return str(self._answer(self._http.get("/model_info"))["model_path"])
+            info = self._answer(self._http.get("/model_info"))
         except httpx.HTTPError as e:
             raise self._lost(e) from None
+        if not isinstance(info, dict) or "model_path" not in info:
+            raise UserError(f"{self.url} answers, but not as SGLang does; correct engine.ROLE.url")
+        return str(info["model_path"])
 
     def read(
         self, texts: Sequence[Sequence[int]], bounds: Sequence[Sequence[int]], layers: Sequence[int] | None

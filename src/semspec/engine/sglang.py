@@ -243,7 +243,7 @@ def load(folder: Path, name: str, url: str, remote_code: bool = False) -> Sglang
     """The model that the server at `url` runs; its tokenizer and configuration are read from `folder`."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    from semspec.engine.transformers import eos_of
+    from semspec.engine.transformers import context_of, eos_of
 
     server = Server(url)
     server.model()
@@ -256,6 +256,7 @@ def load(folder: Path, name: str, url: str, remote_code: bool = False) -> Sglang
     eos = eos_of(GenerationConfig.from_pretrained(folder) if given else config)
     size = config.num_hidden_layers, config.hidden_size, config.vocab_size
     engine = SglangEngine(server, tokenizer, name, eos, *size)
+    engine.context = context_of(config)
     engine.read(
         engine.encode("1 + 1"), [engine.encode(" = 2")], list(engine.slots)
     )  # a server that can't do this is refused now

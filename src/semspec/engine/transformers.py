@@ -57,6 +57,7 @@ class TransformersEngine(LocalEngine):
         new_cache(self.config)  # refuse an architecture that cannot roll back now, not in the middle of a run
         device, n_layers = next(iter(model.parameters())).device, self.config.num_hidden_layers
         super().__init__(tokenizer, name, eos_of(model.generation_config), n_layers, self.config.hidden_size, device)
+        self.context = context_of(self.config)
         self.prefixes: dict[tuple[int, ...], tuple[Any, torch.Tensor]] = {}  # see packed.py
         self._pool: Pool | None = None
         for i, layer in enumerate(decoder_layers(model, self.n_layers)):
@@ -108,6 +109,15 @@ def eos_of(generation_config: Any) -> list[int]:
     """The ids that end a text according to a model's `GenerationConfig`, or to none."""
     eos = generation_config.eos_token_id if generation_config else None
     return [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+
+
+def context_of(config: Any) -> int | None:
+    """Tokens that a text may have according to a model's configuration; None where a scaled RoPE makes it longer."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    each = [rope, *(part for part in rope.values() if isinstance(part, dict))]  # of all layers, or of each kind
+    if any(part.get("rope_type", "default") != "default" for part in each):
+        return None
+    return getattr(config, "max_position_embeddings", None)
 
 
 def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:

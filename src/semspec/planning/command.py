@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from semspec import engine, files
+from semspec import config, engine, files
 from semspec.bench.metrics import BASE
-from semspec.bench.runner import PLACE, recorded
+from semspec.bench.runner import PLACE
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost
-from semspec.planning.gain import LENGTHS, Pair
+from semspec.planning.gain import LENGTHS
 from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
 from semspec.problems import load
 from semspec.provenance import collect, place
@@ -253,7 +253,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         raise UserError(f"{results / 'results.jsonl'} holds no answer; run the bench again")
     if not all(r.get("passes") for r in rows):
         raise UserError(f"{results} was made before passes were counted; run the bench again")
-    settings = recorded(results, root) or settings
+    settings = config.load(results) if (results / config.PARAMS).exists() else settings
     made = files.read_json(results / "summary.json").get("provenance", {})
     roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
     _same(made, settings, roles, results)
@@ -272,7 +272,10 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     table = checked(found, timed, bound)
     table.save(results)
     curves = [{"role": t.role, "seconds": t.curve.to_json(), "plain": t.plain.to_json()} for t in timed]
-    files.write_json(results / "prediction.json", {"methods": found, "bound": bound, "models": curves})
+    answers = files.sha256(results / "results.jsonl")
+    files.write_json(
+        results / "prediction.json", {"answers": answers, "methods": found, "bound": bound, "models": curves}
+    )
     if as_json:
         print(json.dumps(found, sort_keys=True))
     else:
@@ -298,14 +301,18 @@ def _cost(timed: Sequence[Timed]) -> Cost:
     return Cost(curves["draft"], curves["target"], plain={t.role: t.plain for t in timed})
 
 
+def _pools(method: str) -> bool:
+    """Do probes look at a method's states? At more than one layer of them."""
+    return method.startswith("semantic") and not method.startswith(("semantic_random", "semantic_last_hidden"))
+
+
 def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
     """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}."""
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
-        probed = row["method"].startswith("semantic")
-        unseen = () if probed and not row["method"].startswith("semantic_random") else ROLES  # no probe looks on
-        scoring = row["phases"].get("score", 0.0) if probed else 0.0  # no model's pass
+        scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
+        unseen = () if _pools(row["method"]) else ROLES
         by_method.setdefault(row["method"], []).append(
             (cost.seconds(passes, unseen=unseen) + scoring, row["latency_s"])
         )
@@ -319,7 +326,8 @@ def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[s
 def achieved(
     rows: Sequence[Mapping[str, Any]], timed: Sequence[Timed], found: dict[str, dict[str, float]]
 ) -> float | None:
-    """The bound of this placement, every drafted step kept; None without both models or the target's own answers.
+    """The bound of this placement, every drafted step kept and probes looking on; None without both models or the
+    target's own answers.
 
     Adds to `found`, for each method, its tokens a second over the target's as they were measured, and for the methods
     that ask both models what share of the bound that is.
@@ -328,14 +336,14 @@ def achieved(
     tokens, seconds = ({n: sum(r[k] for r in rows if r["method"] == n) for n in found} for k in SPEED)
     if set(models) != set(ROLES) or BASE not in found:
         return None
-    alone = models["target"].plain.write
-    bound = Pair(models["draft"].curve, models["target"].curve, alone).bound(Seen.of(rows).step)
+    (placed,) = placements(timed)
+    step = Seen.of(rows).step
     for name, own in found.items():
         own["gain"] = tokens[name] / seconds[name] / (tokens[BASE] / seconds[BASE])
         asked = {role for r in rows if r["method"] == name for role in r["passes"]}
         if asked == set(ROLES):
-            own["of_bound"] = own["gain"] / bound
-    return bound
+            own["of_bound"] = own["gain"] / (placed.pair if _pools(name) else placed.plain).bound(step)
+    return placed.pair.bound(step)
 
 
 def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed], bound: float | None) -> Table:
@@ -362,7 +370,11 @@ def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed], bo
     ]
     if bound:
         notes.append(
-            ("Of the bound", f"{bound:.2f}x: every drafted step kept, written by the draft, read by the target.")
+            (
+                "Of the bound",
+                f"{bound:.2f}x where probes look on, else more: every drafted step kept, written by the draft, read by "
+                "the target.",
+            )
         )
     return Table(
         "prediction",

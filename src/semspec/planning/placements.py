@@ -16,6 +16,7 @@ from semspec.errors import UserError
 from semspec.models import check_name
 from semspec.planning.cost import QUESTIONS, Curve, measure
 from semspec.planning.gain import Pair
+from semspec.probe import features
 from semspec.problems import Problem, load
 from semspec.schema import Engine as EngineSettings
 from semspec.schema import Settings
@@ -27,7 +28,7 @@ KINDS = ("transformers", "llamacpp")
 class Timed:
     """One model on one engine. tokens: how many it makes of the sample text.
 
-    curve: while all layers' states are pooled, for probes; plain: of passes that pool nothing.
+    curve: while the states are pooled that the probes look at; plain: of passes that pool nothing.
     """
 
     role: str
@@ -108,7 +109,9 @@ def time_one(
     model: Engine = engine.load(name, way, settings.models.trust_remote_code)
     what = f"{name} on {titled(way)}"
     prompts = [model.chat(p.question, settings.text.system) for p in problems]
-    curve, plain = measure(model, prompts, lambda: tick(what), [None, []])
+    own = name == getattr(settings.models, role)  # another draft may lack the layers that are named
+    seen = features.probed_layers(settings.train, role, model.n_layers) if own else None
+    curve, plain = measure(model, prompts, lambda: tick(what), [seen, []])
     tokens = len(model.encode("\n\n".join(p.question for p in problems)))
     timed = Timed(role, name, titled(way), curve, plain, tokens, model.vocab_id)
     del model

@@ -60,7 +60,8 @@ def check(trained: dict[str, Any], settings: Settings, root: Path, role: str) ->
     for key, words in WORDS.items():
         if trained.get(key) is not None and now[key] is not None and trained[key] != now[key]:
             raise UserError(
-                f"the {role}'s probe was trained with {words} {trained[key]}, not {now[key]}; run `semspec run` first"
+                f"the {role}'s probe was trained with {words} {trained[key]}, not {now[key]}; "
+                "`semspec run` with these parameters (and the same --set) trains one"
             )
     unknown = trained.get("model_sha256") is None or now["model_sha256"] is None
     names = [m["model"] for m in (trained, now) if m.get("model")]

@@ -8,11 +8,14 @@ nothing of labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from semspec.errors import UserError
+
+if TYPE_CHECKING:
+    from semspec.schema import Train
 
 DEFAULT_COMPONENTS = 64
 PCA_ROWS = 2048  # more rows add time and nothing to the leading components
@@ -31,6 +34,11 @@ def choose_layers(layers: Literal["all", "last"] | list[int], n_layers: int) -> 
         what = f"names layer {wrong[0]}" if wrong else "is empty"
         raise UserError(f"train.layers {what}; the model has layers 0 to {n_layers - 1}")
     return sorted({i % n_layers for i in layers})
+
+
+def probed_layers(train: Train, role: str, n_layers: int) -> list[int]:
+    """The layers that a role's probe looks at; none where it sees log-probabilities alone."""
+    return choose_layers(train.layers_of(role), n_layers) if train.features != "logprob" else []
 
 
 def n_components(setting: Literal["auto"] | int, rows: int, inputs: int) -> int:

@@ -42,7 +42,7 @@ def read_role(root: Path, role: str, samples: pd.DataFrame, label: np.ndarray, f
         rows = f"{len(hidden)} rows, samples.parquet {len(samples)}"
         raise UserError(f"{path} has {rows}; run `semspec stage sample` again")
     reading = (hidden.shape[1], hidden.shape[2])
-    layers = features.choose_layers(train.layers_of(role), reading[0]) if train.features != "logprob" else []
+    layers = features.probed_layers(train, role, reading[0])
     chosen = None
     if layers:
         chosen = hidden if len(layers) == reading[0] else hidden[:, layers]

@@ -68,9 +68,14 @@ _SUBJECT = re.compile(
 )
 _NEGATED = re.compile(r"\b(?:neither|nor|or|not)\s\(?$", re.IGNORECASE)  # "neither A nor B is right"
 _PICKED = re.compile(
-    r"\b(?:choose|pick|select|go with|chose|leaves|leaving)\b(?:\s(?:us|only|just|with))*"
+    r"\b(?:choose|pick|select|go with|chose)\b(?:\s(?:us|only|just|with))*" + _BEFORE + r"([A-J])(?![\w'’])",
+    re.IGNORECASE,
+)
+# "this leaves C." and "leaving (C) as the answer", but not "loss of bromide leaves C with a charge"
+_LEFT = re.compile(
+    r"\b(?:leaves|leaving)\b(?:\s(?:us|only|just|with))*"
     + _BEFORE
-    + r"([A-J])(?![\w'’])",
+    + r"([A-J])(?=[*_$)\]}\"'”]{0,4}(?:[.!,;:\n]|\s*\Z|\s+as\s+(?:the|our)\b))",
     re.IGNORECASE,
 )
 _NAMED = re.compile(
@@ -129,7 +134,7 @@ def _statements(
         letter = _content(rest, letters, words)
         if letter:
             yield match.start(), letter if letter != "?" else None
-    for pattern in (_SUBJECT, _PICKED):
+    for pattern in (_SUBJECT, _PICKED, _LEFT):
         for match in pattern.finditer(output):
             start, end = match.span(1)
             two = _NEGATED.search(output[max(0, start - 10) : start]) or re.match(

@@ -98,9 +98,11 @@ def _bare(text: str) -> str:
 
 def _stem(word: str) -> str:
     """A word, its plural alike: apple and apples, box and boxes, penny and pennies."""
-    return re.sub(r"(?<=\w\w)(?:ies|es|(?<![su])s|e|y)$", "", word.casefold())
+    return re.sub(r"(?<=\w\w)(?:ies|es|ys|(?<![su])s|e|y)$", "", word.casefold())
 
 
+Measured = tuple[str, frozenset[str]]
+_COMPOUND = {"mph": ("mile", "h"), "kph": ("km", "h")}  # 60 mph are 60 miles per hour
 _LETTER_UNITS = {"m": "meter", "g": "gram", "s": "second", "h": "hour", "l": "liter", "L": "liter"}
 _UNITS = {
     name if len(name) == 1 else _stem(name): names.split()[0]
@@ -109,7 +111,7 @@ _UNITS = {
 }
 
 
-def _measured(text: str) -> tuple[str, frozenset[str]]:
+def _measured(text: str) -> Measured:
     """A value and its units, each by one name; all of `text` and no units when it ends in anything else.
 
     Next to the value, or after a formula, only the names of `_SYNONYMS` are units.
@@ -122,7 +124,9 @@ def _measured(text: str) -> tuple[str, frozenset[str]]:
     if not counts and re.fullmatch(r"[a-zA-Z](?:[^\w/][^/]*)?", units):
         return text, frozenset()
     found: list[str] = []
-    for word in re.split(r"\s*/\s*|\s+per\s+|\s+", units):
+    for word in re.split(r"\s*/\s*|\s+", units):
+        if word in ("a", "an", "per"):  # "18 eggs a day"
+            continue
         name, caret, power = word.partition("^")
         short = name.replace(".", "")
         unit = _UNITS.get(short if len(short) == 1 else _stem(short))
@@ -130,8 +134,16 @@ def _measured(text: str) -> tuple[str, frozenset[str]]:
             return text, frozenset()
         if unit in _POWERED and found[-1:] in (["square"], ["cubic"]):
             caret, power = "^", "3" if found.pop() == "cubic" else "2"
-        found.append((unit or _stem(short)) + caret + power)
+        found += _COMPOUND.get(unit or "", [(unit or _stem(short)) + caret + power])
     return match["value"], frozenset(found)
+
+
+def _both_measured(bare_a: str, bare_b: str) -> tuple[Measured, Measured]:
+    """Two answers by `_measured`; beside a dollar sign the other's "dollars" are no unit of its own."""
+    pair = _measured(bare_a), _measured(bare_b)
+    signs = ["$" in value[:3] for value, _ in pair]
+    (a, units_a), (b, units_b) = pair
+    return (a, units_a - {"dollar"} if signs[1] else units_a), (b, units_b - {"dollar"} if signs[0] else units_b)
 
 
 def _other_units(a: frozenset[str], b: frozenset[str]) -> bool:
@@ -186,7 +198,7 @@ def same_number(a: str, b: str) -> bool | None:
     """Are two answers the same number, in the same units where both name some? None where one is anything else."""
     if len(a) > MAX_COMPARED or len(b) > MAX_COMPARED:
         return None
-    (value_a, units_a), (value_b, units_b) = _measured(_bare(a)), _measured(_bare(b))
+    (value_a, units_a), (value_b, units_b) = _both_measured(_bare(a), _bare(b))
     number_a, number_b = _plain(value_a), _plain(value_b)
     if number_a is None or number_b is None:
         return None
@@ -206,7 +218,7 @@ def equivalent(answer: str, gold: str, timeout: float = TIMEOUT) -> bool:
     plain = same_number(answer, gold)
     if plain is not None:
         return plain
-    (value, units), (value_gold, units_gold) = _measured(bare), _measured(bare_gold)
+    (value, units), (value_gold, units_gold) = _both_measured(bare, bare_gold)
     if _other_units(units, units_gold):
         return False
     if re.fullmatch(r"\(?[A-J]\)?", bare_gold):

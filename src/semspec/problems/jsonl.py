@@ -18,18 +18,19 @@ from semspec.problems.choice import LETTERS
 from semspec.problems.problem import Problem, as_choice
 
 
-def read_problems(path: Path | str, seed: int = 0) -> list[Problem]:
+def read_problems(path: Path | str, seed: int = 0, ordered: bool = True) -> list[Problem]:
     """Every problem of a JSONL file, in order: {"id", "question", "answer"} (and "domain", "choices") a line.
 
     "choices", {"A": ...} or a list, makes it multiple choice: the answer is one's key, letter or text, and they are
     shown in an order that follows from `seed`. Of an answer such as GSM8K's own, what follows the last "####" is kept.
-    A missing id becomes "FILENAME/LINE". `UserError` names the file and line of the first mistake.
+    A missing id becomes "FILENAME/LINE". ordered: options that name each other keep their order. `UserError` names the
+    file and line of the first mistake.
     """
     path = Path(path)
     problems: list[Problem] = []
     lines: dict[str, int] = {}
     for number, value in objects(path):
-        problem = to_problem(value, path, number, seed)
+        problem = to_problem(value, path, number, seed, ordered)
         before = lines.setdefault(problem.id, number)
         if before != number:
             raise UserError(f"{path} line {number}: id '{problem.id}' is that of line {before}; ids must differ")
@@ -67,7 +68,7 @@ def _lines(path: Path) -> Iterable[str]:
     return text.split("\n")  # not splitlines: JSON text may hold U+2028 and its like
 
 
-def to_problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Problem:
+def to_problem(row: dict[str, Any], path: Path, number: int, seed: int, ordered: bool = True) -> Problem:
     where = f"{path} line {number}"
     for name in ("question", "answer"):
         if row.get(name) is None:
@@ -89,7 +90,7 @@ def to_problem(row: dict[str, Any], path: Path, number: int, seed: int) -> Probl
     domain = row["domain"] if isinstance(row.get("domain"), str) and row["domain"] else "math"
     problem = Problem(str(key), question, answer, domain)
     if row.get("choices") is not None:
-        problem = _with_choices(problem, row["choices"], where, seed)
+        problem = _with_choices(problem, row["choices"], where, seed, ordered)
     try:
         "".join((problem.id, problem.question, problem.answer, problem.domain)).encode("utf-8")
     except UnicodeEncodeError:
@@ -103,7 +104,7 @@ def after_hashes(answer: str) -> str:
     return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", last.strip()) if hashes else answer
 
 
-def _with_choices(problem: Problem, choices: Any, where: str, seed: int) -> Problem:
+def _with_choices(problem: Problem, choices: Any, where: str, seed: int, ordered: bool) -> Problem:
     """The multiple-choice problem of a file's row; its answer is a key or letter of `choices`, or one's text."""
     keys = list(choices) if isinstance(choices, dict) else list(LETTERS)
     options = list(choices.values()) if isinstance(choices, dict) else choices
@@ -115,5 +116,5 @@ def _with_choices(problem: Problem, choices: Any, where: str, seed: int) -> Prob
     for names in (keys[: len(options)], options):
         if names.count(problem.answer) == 1:
             answer = LETTERS[names.index(problem.answer)]
-            return as_choice(replace(problem, answer=answer), options, seed)
+            return as_choice(replace(problem, answer=answer), options, seed, ordered)
     raise UserError(f"{where}: the answer '{problem.answer[:40]}' is none of the choices; write the letter of one")

@@ -88,7 +88,7 @@ def check_apart(trained_on: str, tested_on: str) -> None:
     if not (trained_on.endswith(".jsonl") and tested_on.endswith(".jsonl")):
         return
     shared = trained_on
-    if trained_on != tested_on:
+    if Path(trained_on).resolve() != Path(tested_on).resolve():
         if not Path(trained_on).exists():  # of probes from elsewhere
             return
         train, test = (_words(read_problems(file)) for file in (trained_on, tested_on))
@@ -185,7 +185,8 @@ def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | N
     if split != "test":
         raise _no_split(dataset, split)
     if folder is not None:
-        problems = read_problems(folder / dataset / f"{dataset}.jsonl", seed)[:limit]
+        # GPQA's source has the right option first
+        problems = read_problems(folder / dataset / f"{dataset}.jsonl", seed, dataset != "gpqa_diamond")[:limit]
         return [replace(p, domain="science") for p in problems] if dataset == "gpqa_diamond" else problems
     rows = _hub_rows(*TEST_ONLY[dataset], dataset)[:limit]
     if dataset == "gpqa_diamond":

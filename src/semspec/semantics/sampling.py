@@ -88,7 +88,7 @@ def _key(settings: Settings, root: Path) -> str:
     """Identity of everything that a shard depends on; a shard of another identity is never used."""
     models = [read_json(root / f"data/models/{r}.json") for r in ROLES]
     chosen = map(repr, (settings.seed, settings.sample, settings.text, settings.engine))
-    settled = [*chosen, *engines.on_gpu(settings.engine)]
+    settled = [*chosen, *engines.uncommon(settings.engine)]
     identity = [sha256(root / "data/contexts.parquet"), models, settled]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -143,15 +143,18 @@ class Decoder:
         longest = self.settings.serve.max_tokens
         if ask.max_tokens is not None and ask.max_tokens > longest:
             raise UserError(f"max_tokens is {ask.max_tokens}; this server writes at most {longest}")
-        return replace(
+        setup = replace(
             setup,
             system=setup.system if ask.system is None else ask.system,
-            max_tokens=ask.max_tokens or longest,
+            max_tokens=1,
             temperature=setup.temperature if ask.temperature is None else ask.temperature,
             top_p=setup.top_p if ask.top_p is None else ask.top_p,
             history=ask.history,
             raw=ask.raw,
         )
+        pair = self.draft, self.target
+        room = (e.context - len(setup.prompt(e, ask.question)) for e in pair if e.context is not None)
+        return replace(setup, max_tokens=min(ask.max_tokens or longest, *room))
 
 
 class _Watch:

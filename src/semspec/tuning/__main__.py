@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from semspec.errors import UserError
+from semspec.errors import UserError, in_a_line
 from semspec.process import end_with_parent
 from semspec.quiet import quiet
 from semspec.tuning.command import STEPS
@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> int:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
-    except OSError as e:  # a full disk, a folder that may not be written
-        print(f"error: {e.filename or 'system'}: {e.strerror or e}", file=sys.stderr)
+    except OSError as e:
+        print(f"error: {in_a_line(e)}", file=sys.stderr)
         return 2
     return 0
 

@@ -40,6 +40,7 @@ class RecordedEngine:
     hidden_size = property(lambda self: self.facts["hidden_size"])
     vocab_id = property(lambda self: self.facts["vocab_id"])
     eos_id = property(lambda self: self.facts["eos_id"])
+    context = None  # what is recorded did fit
 
     def start(self, tape: Tape) -> None:
         """A new answer, to the question of `tape`."""
