@@ -8,9 +8,8 @@ from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from semspec.engine.half import HalfLinear
-from semspec.engine.int8 import Int8Linear
 from semspec.engine.replace import replace
-from semspec.engine.transformers import TransformersEngine
+from semspec.engine.transformers import TransformersEngine, placed
 
 
 def byte_tokenizer(extra_merges: bool = False) -> PreTrainedTokenizerFast:
@@ -50,8 +49,10 @@ def tiny_engine(
     )
     model = Qwen2ForCausalLM(Qwen2Config(**size)) if kind == "qwen2" else LlamaForCausalLM(LlamaConfig(**size))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    if weights in ("int8", "half"):
-        replace(model, Int8Linear if weights == "int8" else HalfLinear)
+    if weights == "int8":
+        placed(model, weights, device)
+    elif weights == "half":
+        replace(model, HalfLinear)
     elif weights == "bf16":
         model = model.to(torch.bfloat16)
     return TransformersEngine(model.to(device), tokenizer, f"tiny-{kind}-{seed}")

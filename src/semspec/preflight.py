@@ -26,7 +26,7 @@ def check(settings: Settings) -> None:
     from semspec.probe.features import choose_layers
     from semspec.semantics import entailment
 
-    check_dataset(settings.contexts.dataset, "train")
+    check_dataset(settings.contexts.dataset, "train", settings.contexts.data_dir or None)
     check_dataset(settings.bench.dataset, "test")
     if NEEDS_PROBES & plain([*settings.bench.methods, *settings.bench.variants]):
         check_apart(settings.contexts.dataset, settings.bench.dataset)

@@ -25,6 +25,9 @@ PACKAGES = (
     "semspec", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "safetensors", "math-verify",
     "prefect", "mlflow", "dvc",
 )  # fmt: skip
+# A part of the keys of half-made results, so that what an older arithmetic made is not gone on with. Raise it whenever
+# the same parameters would give other answers or samples: another kernel, rounding, random draw, prompt or loop.
+ARITHMETIC = 1
 # Rewritten by every run, and recorded on their own: no sign of changed code.
 _STATE_FILES = (":!params.yaml", ":!dvc.lock")
 
@@ -44,15 +47,17 @@ def code() -> dict[str, Any]:
     return {"commit": commit, "dirty": None if commit is None or changes is None else bool(changes)}
 
 
+def version(package: str) -> str | None:
+    """The installed version of a package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def versions() -> dict[str, str | None]:
     """Installed version of each package that can change a result."""
-    found: dict[str, str | None] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return {name: version(name) for name in PACKAGES}
 
 
 def params_sha256(settings: Settings) -> str:

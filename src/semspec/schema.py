@@ -127,6 +127,7 @@ class Contexts(Strict):
     """Which contexts the labels are made in (training questions only)."""
 
     dataset: str = Field("gsm_symbolic", description="gsm_symbolic, gsm8k, s1k, s1k:math, s1k:science, FILE.jsonl.")
+    data_dir: str = Field("", description="Folder that has the published set (docs/bench.md); empty = the hub.")
     questions: int = Field(16, ge=2, le=1_000_000, description="Training questions.")
     per_question: int = Field(1, ge=1, le=64, description="Contexts drawn from each question's chain.")
     max_steps: int = Field(6, ge=0, le=1000, description="At most this many steps in front of a sample.")
@@ -243,6 +244,11 @@ class Baselines(Strict):
     mark: float = Field(7, ge=0, le=9, description="specreason keeps a step from this mark on (0 to 9).")
     first_steps: int = Field(0, ge=0, description="specreason: so many first steps are the target's.")
     reward: float = Field(0.7, ge=0, le=1, description="reward_guided keeps a step from this reward on.")
+    scorer: str = Field(
+        "",
+        pattern=r"^(\w+(\.\w+)*:\w+(\.\w+)*)?$",
+        description="reward_guided: module:callable that gives the reward (docs/bench.md); empty = the target's mark.",
+    )
     first_tokens: int = Field(0, ge=0, description="speculative_thinking: so many first tokens are the target's.")
     cross_probes: str = Field("", description="semantic_cross_domain: another project's data/probes.")
 

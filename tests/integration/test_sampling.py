@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from project import make_project
@@ -122,11 +124,27 @@ def test_parts_divide_the_shards(project, tmp_path):
     assert half.exists() and not made.exists()
 
 
-def test_shards_of_other_settings_are_not_used(project):
-    """Another seed gives another key, so that nothing stale is merged."""
+def test_shards_of_other_settings_are_not_used(project, monkeypatch):
+    """Another seed, or code that gives other samples, gives another key, so that nothing stale is merged."""
     root, settings = project
-    other = settings.model_copy(update={"seed": 1})
-    assert sampling._key(settings, root) != sampling._key(other, root)
+    other, key = settings.model_copy(update={"seed": 1}), sampling._key(settings, root)
+    assert key != sampling._key(other, root)
+    monkeypatch.setattr(sampling, "ARITHMETIC", sampling.ARITHMETIC + 1)
+    assert key != sampling._key(settings, root)
+
+
+def test_contexts_of_a_published_set_in_a_folder(project, tmp_path):
+    """`contexts.data_dir` stands in for the hub; the domain asked for is kept."""
+    _, settings = project
+    (tmp_path / "sets/s1k").mkdir(parents=True)
+    rows = [{"id": f"s1k/{i}", "question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(30)]
+    rows = [row | {"domain_guess": "science" if i % 3 else "math"} for i, row in enumerate(rows)]
+    (tmp_path / "sets/s1k/s1k_questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = settings.contexts.model_copy(update={"dataset": "s1k:science", "data_dir": str(tmp_path / "sets")})
+    sampling.make_contexts(settings.model_copy(update={"contexts": chosen}), tmp_path)
+    made = read_parquet(tmp_path / "data/contexts.parquet")
+    assert len(set(made.question_id)) == chosen.questions and set(made.domain) == {"science"}
+    assert {rows[int(name.partition("/")[2])]["domain_guess"] for name in made.question_id} == {"science"}
 
 
 def test_shards_of_a_gpu_and_of_a_cpu_are_not_put_together(project, monkeypatch):

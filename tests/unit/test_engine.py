@@ -10,6 +10,7 @@ import torch
 from conformance import EngineConformance
 from tiny import tiny_engine
 
+from semspec.engine.alone import FEW
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.sampling import draw, score
 from semspec.engine.transformers import context_of
@@ -52,6 +53,24 @@ class TestInt8(EngineConformance):
     @pytest.fixture(scope="class")
     def engine(self):
         return tiny_engine("llama", seed=2, weights="int8")
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+def test_int8_is_the_same_to_the_bit_whatever_is_read_at_once(kind):
+    """What is verified a few tokens at a time is what the model writes by itself; a wider pass may round otherwise."""
+    engine = tiny_engine(kind, seed=5, weights="int8")
+    prompt = engine.encode("Question: what is 12 times 7? ")
+    text = engine.session(prompt).generate(never, Sampling(), 3 * FEW).tokens
+
+    def logits(width):
+        session = engine.session(prompt)
+        parts = [text[i : i + width] for i in range(0, len(text), width)]
+        return torch.cat([session._feed(part, None, keep=len(part)) for part in parts])
+
+    alone = logits(1)
+    for width in (2, 5, FEW):
+        assert torch.equal(logits(width), alone)
+    assert not torch.equal(logits(len(text)), alone) and torch.allclose(logits(len(text)), alone, atol=0.5)
 
 
 @pytest.mark.parametrize(

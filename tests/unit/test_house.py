@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -87,13 +89,53 @@ def test_the_readme_says_what_the_published_runs_found():
     assert compared >= 60
 
 
-@pytest.mark.parametrize("folder", sorted((REPO / "results").glob("published/*")), ids=lambda folder: folder.name)
+PUBLISHED = pytest.mark.parametrize(
+    "folder", sorted((REPO / "results").glob("published/*")), ids=lambda folder: folder.name
+)
+
+
+def hashes_of(folder: Path) -> set[str]:
+    """Of its params.yaml as it stands, and with the parameters that there are by now."""
+    from ruamel.yaml import YAML
+
+    from semspec import config, schema
+    from semspec.provenance import params_sha256
+
+    told = YAML(typ="safe").load(folder / "params.yaml")
+    text = json.dumps({name: told[name] for name in told.keys() - schema.ASIDE}, sort_keys=True)
+    return {hashlib.sha256(text.encode()).hexdigest(), params_sha256(config.load(folder))}
+
+
+@PUBLISHED
 def test_a_published_run_can_be_made_again(folder):
-    """Its params.yaml asks for the methods and problems that its results have."""
+    """Its params.yaml asks for the methods and problems that its results have, and is what they were made with."""
     from semspec import config
     from semspec.files import read_json
 
     chosen, summary = config.load(folder).bench, read_json(folder / "summary.json")
+    made = summary["provenance"]
     assert {*chosen.methods, *chosen.variants} == set(summary["methods"])
-    assert chosen.dataset == summary["provenance"]["dataset"]
+    assert chosen.dataset == made["dataset"]
     assert {m["n"] for m in summary["methods"].values()} == {chosen.limit}
+    if "probes" in made:  # beside older ones lie parameters with the names and defaults of a later day
+        assert made["params_sha256"] in hashes_of(folder)
+
+
+@PUBLISHED
+def test_a_published_summary_is_that_of_its_rows(folder):
+    """Every metric and interval follows from results.jsonl, to the last rounding."""
+    from semspec import config
+    from semspec.bench import runner, summarize
+
+    rows, summary = runner.read(folder)
+    if "probes" not in summary["provenance"]:
+        pytest.skip("measured when some metrics were defined otherwise")
+    settings = config.load(folder)
+    found = summarize(rows, settings.bench.bootstrap, settings.seed)
+    assert found.keys() == summary["methods"].keys()
+    for name, metrics in found.items():
+        flat, said = config.flatten(metrics), config.flatten(summary["methods"][name])
+        assert flat.keys() == said.keys()
+        for key, value in flat.items():
+            undefined = value is None or said[key] is None
+            assert value == (said[key] if undefined else pytest.approx(said[key], rel=1e-9)), (name, key)

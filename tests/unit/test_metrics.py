@@ -291,6 +291,21 @@ def test_other_settings_redo_everything(tmp_path: Path, change: dict) -> None:
     assert len(log) == 2 and not (tmp_path / runner.PARTIAL).exists()
 
 
+def test_answers_of_another_arithmetic_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same parameters and files, but code that gives other answers: neither a killed run nor a finished one."""
+    with pytest.raises(RuntimeError):
+        go(tmp_path, [], fail_at="Three?")
+    monkeypatch.setattr(runner, "ARITHMETIC", provenance.ARITHMETIC + 1)
+    log: list[tuple[str, str]] = []
+    go(tmp_path, log)
+    assert len(log) == 6
+    monkeypatch.setattr(runner, "ARITHMETIC", provenance.ARITHMETIC + 2)
+    monkeypatch.setattr("test_metrics.PROBLEMS", [*PROBLEMS, Problem("d", "Four?", "4")])
+    log.clear()
+    go(tmp_path, log)
+    assert len(log) == 8
+
+
 def test_more_problems_keep_the_rows_of_a_killed_run(tmp_path: Path) -> None:
     """The number of problems and of resamples does not touch an answer, so it does not undo one."""
     with pytest.raises(RuntimeError):
@@ -393,13 +408,28 @@ def test_a_row_of_somebody_else_is_not_known(tmp_path: Path) -> None:
     assert log == [("target", "One?"), ("draft", "One?")]
 
 
+def first_of_each(plan: list[tuple[int, int, str]], n_methods: int) -> list[str]:
+    assert len({(i, r, m) for i, r, m in plan}) == len(plan)
+    return [name for _, _, name in plan[::n_methods]]
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_every_method_comes_first_in_every_part(parts: int) -> None:
     for k in range(1, parts + 1):
         plan = runner.turns(12, 1, "ab", (k, parts))
         assert {i for i, _, _ in plan} == set(range(k - 1, 12, parts))
-        first = [next(name for j, _, name in plan if j == i) for i in range(k - 1, 12, parts)]
+        first = first_of_each(plan, 2)
         assert first.count("a") == first.count("b")
+
+
+@pytest.mark.parametrize(("parts", "repeats"), [(1, 1), (2, 1), (2, 2), (5, 1), (24, 1)])
+def test_every_method_comes_first_as_often_as_can_be(parts: int, repeats: int) -> None:
+    """With 2 parts of 12 problems each and 15 methods too, whose rotations must not begin alike."""
+    methods = "abcdefghijklmno"
+    each = [first_of_each(runner.turns(24, repeats, methods, (k, parts)), 15) for k in range(1, parts + 1)]
+    often = Counter(name for first in each for name in first)
+    assert set(often) == set(methods) and max(often.values()) - min(often.values()) <= 1
+    assert all(max(Counter(first).values()) <= -(-len(first) // 15) for first in each)
 
 
 def test_two_problems_of_one_id_are_refused(tmp_path: Path) -> None:

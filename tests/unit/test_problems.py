@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from semspec import config, preflight
 from semspec.errors import UserError
+from semspec.files import sha256
 from semspec.problems import Problem, dataset_id, load, sets
 from semspec.problems.choice import chosen, shuffled
 
@@ -352,6 +355,61 @@ def test_s1k_from_the_hub(monkeypatch, tmp_path):
     assert every["s1k@0123456789ab/1"].domain == "science" and every["s1k@0123456789ab/2"].domain == "other"
     assert {p.domain for p in load("s1k:math", "train", 99, 0)} == {"math"}
     assert 10 < len(load("s1k:science", "train", 99, 0)) <= 20
+
+
+def test_s1ks_chains(monkeypatch, tmp_path):
+    """By the ids of the problems, from the hub's file and from a folder's, where a row has one."""
+    import pandas as pd
+
+    rows = [{"question": f"Q{i}?", "solution": str(i), "cot_type": "math", sets.S1K_CHAINS[1]: None} for i in range(9)]
+    rows[3] |= {sets.S1K_CHAINS[0]: "First.\n\nThen 3.", sets.S1K_CHAINS[1]: "Other."}
+    rows[4] |= {sets.S1K_CHAINS[1]: "Other."}
+    folder = tmp_path / "snapshots" / "0123456789abcdef" / "data"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_parquet(folder / "t.parquet")
+    monkeypatch.setattr(sets, "_hub_file", lambda *_: folder / "t.parquet")
+    assert sets.s1k_chains() == {"s1k@0123456789ab/3": "First.\n\nThen 3.", "s1k@0123456789ab/4": "Other."}
+    (tmp_path / "s1k").mkdir()
+    chains = [{"trace": "So.\n\n4"}, {"trace": None}, {}]
+    write(tmp_path / "s1k", *({**GOOD, "id": str(i), **c} for i, c in enumerate(chains)), name="s1k_questions.jsonl")
+    assert sets.s1k_chains(tmp_path) == {"0": "So.\n\n4"}
+
+
+def test_where_problems_are_from(monkeypatch, tmp_path):
+    """A hub's repository and revision, a generator and its version, a file's name and hash."""
+    monkeypatch.setattr(sets, "_hub_file", lambda *_: tmp_path / "snapshots/0123abcd/data/train.parquet")
+    assert sets.source("math500", "test") == "HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be"
+    assert sets.source("gsm8k", "train").startswith("openai/gsm8k@")
+    assert sets.source("s1k:math", "train") == "simplescaling/s1K-1.1@0123abcd"
+    for name, package in (("gsm_symbolic", "reasoning-gym"), ("synthetic", "semspec")):
+        assert sets.source(name, "test", tmp_path) == f"{package} {metadata.version(package)}"
+    for folder, name in (("gsm8k", "train.jsonl"), ("math500", "math500.jsonl"), ("s1k", "s1k_questions.jsonl")):
+        (tmp_path / folder).mkdir()
+        path = write(tmp_path / folder, {**GOOD, "id": folder}, name=name)
+        found = f"{name} sha256:{sha256(path)}"
+        split = "test" if folder == "math500" else "validation"
+        assert sets.source(folder, split, tmp_path) == sets.source(path, "test") == found
+
+
+def test_a_folder_without_the_set_is_known_before_any_work(tmp_path):
+    """As is a set without such a split; a generated one needs no folder."""
+    settings = config.load(Path(__file__).resolve().parents[2])
+
+    def check(dataset):
+        chosen = settings.contexts.model_copy(update={"dataset": dataset, "data_dir": str(tmp_path)})
+        preflight.check(settings.model_copy(update={"contexts": chosen}))
+
+    with pytest.raises(UserError, match=r"s1k/s1k_questions\.jsonl does not exist"):
+        check("s1k:math")
+    (tmp_path / "s1k").mkdir()
+    write(tmp_path / "s1k", GOOD, {**GOOD, "id": "b", "answer": None}, name="s1k_questions.jsonl")
+    check("s1k:math")
+    check("gsm_symbolic")
+    write(tmp_path / "s1k", GOOD, "{oops", name="s1k_questions.jsonl")
+    with pytest.raises(UserError, match="line 2 is not valid JSON"):
+        check("s1k")
+    with pytest.raises(UserError, match="only test questions"):
+        check("math500")
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no data here; SEMSPEC_SHARED_DATA names their folder")

@@ -12,16 +12,19 @@ from types import SimpleNamespace
 
 import fake_results as fake
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from rich.console import Console
 
 from semspec.bench.metrics import BY_KEY, METRICS, pareto, summarize
+from semspec.bench.statistics import ratio_interval
 from semspec.cli import main
 from semspec.errors import UserError
-from semspec.files import read_json, write_json
-from semspec.report import figures, paper, problems, tables
-from semspec.report.page import build, headline, subtitle, worked_problem
+from semspec.files import read_json, write_json, write_jsonl
+from semspec.report import figures, paper, problems, salvage, tables
+from semspec.report.page import build, evenly, headline, subtitle, worked_problem
+from semspec.schema import Settings
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def check_page(path: Path, links: int) -> None:
 def test_tables_and_figures_are_written_beside_the_page(drawn: Path) -> None:
     """Every table is there as Markdown and CSV, every figure as SVG and PNG."""
     out = drawn / "results/report"
-    names = {"results", "provenance", "probe_draft", "probe_target", "decision"}
+    names = {"results", "hybrid", "provenance", "probe_draft", "probe_target", "decision"}
     names |= {f"paper_{name}" for name in ("table1", "table2", "table3", "table4", "figure4", "figure5")}
     assert {p.name for p in (out / "tables").iterdir()} == {n + s for n in names for s in (".md", ".csv")}
     shapes = {
@@ -163,19 +166,24 @@ def test_without_a_comparison_the_user_is_told(tmp_path: Path) -> None:
 
 
 def test_the_headline_is_built_from_the_numbers() -> None:
-    """Speed-up, its interval and the difference in points are in the first line, a caveat in the last."""
+    """Speed-up (of the sums, whatever the mean of the ratios is), its interval and the difference in points are in the
+    first line, a caveat in the last."""
     methods = {
         "target": {
             "n": 60,
             "speedup": 1.0,
             "speedup_ci": [1, 1],
+            "speedup_total": 1.0,
+            "speedup_total_ci": [1, 1],
             "pass_at_1_diff": 0.0,
             "pass_at_1_diff_ci": [0, 0],
         },
         "semantic": {
             "n": 60,
-            "speedup": 1.42,
-            "speedup_ci": [1.2, 1.7],
+            "speedup": 1.5,
+            "speedup_ci": [0.9, 1.9],
+            "speedup_total": 1.42,
+            "speedup_total_ci": [1.2, 1.7],
             "pass_at_1_diff": -0.02,
             "pass_at_1_diff_ci": [-0.09, 0.05],
         },
@@ -234,7 +242,7 @@ def test_equal_inputs_give_equal_bytes(drawn: Path, tmp_path: Path) -> None:
     """Two builds of the same project agree in every file."""
     page(tmp_path, metrics=fake.probe_metrics())
     one, two = ({p.name: p.read_bytes() for p in (r / "results/report").rglob("*.*")} for r in (drawn, tmp_path))
-    assert one == two and len(one) == 27 + 12 + 14
+    assert one == two and len(one) == 29 + 12 + 14
 
 
 def test_map_of_few_states_is_principal_components() -> None:
@@ -389,25 +397,120 @@ def test_every_set_of_the_paper_fills_its_own_column(dataset: str, column: str) 
     assert row[f"{column} TPS"] == "30.00" and f"{dataset} TPS" not in row
 
 
+def changed(**sections: dict) -> Settings:
+    """The settings with other values in some sections."""
+    base = fake.settings()
+    return base.model_copy(update={s: getattr(base, s).model_copy(update=values) for s, values in sections.items()})
+
+
+def table_1(methods: list[str], settings: Settings) -> tuple[dict[str, str], str]:
+    """{row: Pass@1} of our block of Table 1, and what is said of the run; method i of the run has Pass@1 i / 10."""
+    numbers = {m: METHODS["semantic"] | {"pass_at_1": i / 10} for i, m in enumerate(methods)}
+    filled = paper.fill(paper.TABLE_1, [paper.Run("results/mine", "a → b", "gsm8k", numbers, settings)])
+    ours = {row: cells[-4] for row, cells in filled.blocks[-1].rows}
+    return ours, dict(filled.notes).get("This run", "")
+
+
+def test_table_1_says_by_which_rule_and_features_its_rows_were_made() -> None:
+    """Not the paper's rule: that is said, and the paper's own, where the run has it, is named with its numbers."""
+    settings = changed(decide={"rule": "joint", "threshold": 0.3})
+    drawn = "semantic@rule=ratio+threshold=null"
+    rows, said = table_1(["semantic_random", "semantic_last_hidden", "semantic", drawn], settings)
+    assert rows == {"Random": "0.000", "Last-hidden": "0.100", "SemanticSpec": "0.200"}
+    assert "hidden states and statistics of the steps' log-probabilities (train.features: both, " in said
+    assert (
+        "SemanticSpec is `semantic`: a drafted step is kept where min(1, the joint predictor's) is at least 0.3" in said
+    )
+    assert said.count("decide.rule: joint, not the paper's rule") == 2
+    assert f"`{drawn}`, Pass@1 0.300, TPS 20.00, Latency 7.25, Ratio –." in said
+    assert "own rule" not in table_1(["semantic_random", "semantic"], settings)[1]
+    notes = dict(paper.TABLE_1.notes)
+    assert "min(1, p / q)" in notes["Random"] and "Of the hidden states" in notes["Last-hidden"]
+
+
+@pytest.mark.parametrize("last", ["semantic_last_hidden@rule=ratio+threshold=null", None])
+def test_table_1_takes_the_papers_rule_where_all_its_rows_have_it(last: str | None) -> None:
+    """Then all rows draw by min(1, p / q), and differ in the predictor alone."""
+    settings = changed(decide={"rule": "joint", "threshold": 0.3}, train={"features": "hidden"})
+    names = ["semantic_random", "semantic", "semantic@rule=ratio+threshold=null"]
+    rows, said = table_1([*names, *(["semantic_last_hidden", last] if last else [])], settings)
+    assert rows == {"Random": "0.000", "SemanticSpec": "0.200", "Last-hidden": "0.400" if last else paper.NOT_RUN}
+    assert "SemanticSpec is `semantic@rule=ratio+threshold=null`" in said and "(the paper's rule)" in said
+    assert "not the paper's rule" not in said and "hidden states alone (train.features: hidden" in said
+
+
 @pytest.mark.parametrize(
-    ("trained", "asked", "within"),
+    ("engine", "known", "fills"),
     [
-        ("s1k:math", "aime24", True),
-        ("s1k:science", "gpqa_diamond", True),
-        ("s1k:science", "math500", False),
-        ("s1k", "math500", False),
-        ("mine.jsonl", "mine.jsonl", False),
+        ({}, True, True),
+        ({}, False, False),
+        ({"kind": "llamacpp"}, True, False),
+        ({"draft": {"kind": "llamacpp"}}, True, False),
+        ({"kind": "sglang"}, True, False),
+        ({"kind": "sglang", "draft": {"kind": "transformers"}, "target": {"kind": "transformers"}}, True, True),
     ],
 )
-def test_within_domain_is_the_same_domain(trained: str, asked: str, within: bool) -> None:
-    base = fake.settings()
-    settings = base.model_copy(
-        update={
-            "contexts": base.contexts.model_copy(update={"dataset": trained}),
-            "bench": base.bench.model_copy(update={"dataset": asked}),
-        }
-    )
-    assert ("Within-domain" in paper.which(paper.TABLE_2, settings)) == within
+def test_table_3_is_of_transformers_alone(engine: dict, known: bool, fills: bool) -> None:
+    """A run in which another engine ran either model leaves it empty, and fills Table 4 all the same."""
+    settings = Settings.model_validate(fake.settings().model_dump() | {"engine": engine}) if known else None
+    cells = [
+        {r["Math-500 TPS"] for r in filled(layout, "math500", settings) if r["Source"].startswith("This run")}
+        for layout in (paper.TABLE_3, paper.TABLE_4)
+    ]
+    assert cells == [{"30.00", "20.00", "not run"} if fills else {"not run"}, {"30.00", "20.00", "not run"}]
+
+
+@pytest.mark.parametrize(
+    ("trained", "asked", "rows"),
+    [
+        ("s1k:math", "aime24", {"Within-domain": "semantic"}),
+        ("s1k:science", "gpqa_diamond", {"Within-domain": "semantic"}),
+        ("gsm_symbolic", "math500", {"Within-domain": "semantic"}),  # the paper's domain is mathematics, of any level
+        ("s1k:science", "math500", {"Cross-domain": "semantic"}),
+        ("s1k", "math500", {}),
+        ("mine.jsonl", "mine.jsonl", {}),
+    ],
+)
+def test_within_domain_is_the_same_domain(trained: str, asked: str, rows: dict[str, str]) -> None:
+    """By the parameters; and by what the run itself says of its probes, where it does, whatever the parameters are."""
+    settings = changed(contexts={"dataset": trained})
+    assert paper.which(paper.TABLE_2, paper.Run("results/mine", "a → b", asked, METHODS, settings)) == rows
+    run = paper.Run("results/mine", "a → b", asked, METHODS, changed(), trained={"semantic": trained})
+    assert paper.which(paper.TABLE_2, run) == rows
+    said = dict(paper.fill(paper.TABLE_2, [run]).notes)["This run"]
+    assert f"were trained on {trained} (" in said and f"those of {asked} (" in said
+
+
+@pytest.mark.parametrize(
+    ("own", "cross", "within", "across"),
+    [
+        ("s1k:math", "s1k:science", "semantic", "semantic_cross_domain"),
+        ("s1k:math", "gsm8k", "semantic", None),  # other problems, the same domain
+        ("s1k:science", "s1k:math", "semantic_cross_domain", "semantic"),
+        ("s1k:math", None, "semantic", None),  # nothing says what they were trained on
+    ],
+)
+def test_cross_domain_is_another_domain(own: str, cross: str | None, within: str, across: str | None) -> None:
+    """semantic_cross_domain has a row only where its probes are known to be of the domain that the row is about."""
+    trained = {"semantic": own} | ({"semantic_cross_domain": cross} if cross else {})
+    methods = METHODS | {"semantic_cross_domain": METHODS["semantic"]}
+    run = paper.Run("results/mine", "a → b", "math500", methods, changed(), trained=trained)
+    expected = {"Within-domain": within, "Cross-domain": across}
+    assert paper.which(paper.TABLE_2, run) == {row: m for row, m in expected.items() if m}
+    said = dict(paper.fill(paper.TABLE_2, [run]).notes)["This run"]
+    assert ("`semantic_cross_domain` were trained on is not recorded" in said) == (cross is None)
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_the_page_takes_the_probes_domain_from_the_run(tmp_path: Path) -> None:
+    """From the summary's provenance, before the parameters."""
+    page(tmp_path)
+    summary = read_json(tmp_path / "results/bench/summary.json")
+    summary["provenance"] |= {"dataset": "math500", "probes": {"semantic": {"domain": "s1k:science", "sha256": "ab"}}}
+    write_json(tmp_path / "results/bench/summary.json", summary)
+    build(fake.settings(), tmp_path)
+    text = (tmp_path / "results/report/tables/paper_table2.md").read_text(encoding="utf-8")
+    assert "The probes of `semantic` were trained on s1k:science (science)" in text
 
 
 def test_a_set_of_our_own_is_one_more_group_that_the_paper_leaves_empty() -> None:
@@ -439,6 +542,235 @@ def test_settings_say_which_row_a_run_fills(layout: paper.Layout, change: dict, 
         rows = [r for r in filled(layout, "gsm8k", known) if r["Source"].startswith("This run")]
         assert {r["Row"] for r in rows if r["gsm8k Pass@1"] == "0.500"} == expected
         assert all(r["gsm8k Pass@1"] in ("0.500", paper.NOT_RUN) for r in rows)
+
+
+def alike(problem: int, *verdicts: bool, **fields) -> dict:
+    """An answer of `semantic` with so many judged steps, and a step that nobody drafted."""
+    judged = [
+        fake.step("draft", f"step {k}", accepted=True)
+        if kept
+        else fake.step("target", f"mine {k}", accepted=False, rejected_text=f"step {k}")
+        for k, kept in enumerate(verdicts)
+    ]
+    return fake.row(problem, "semantic", trace=[*judged, fake.step("target", "the end")], **fields)
+
+
+def test_decisions_are_what_was_drafted_and_the_verdicts() -> None:
+    """Not what the target wrote after a rejection, nor a step that was not drafted."""
+    row = alike(0, True, False)
+    assert salvage.decisions(row) == [("step 0", True), ("step 1", False)]
+    rewritten = [s | ({"text": "another"} if s["author"] == "target" else {}) for s in row["trace"]]
+    assert salvage.decisions(row | {"trace": rewritten}) == salvage.decisions(row)
+
+
+def test_what_salvaging_saves_is_measured_at_the_same_decisions() -> None:
+    """Answers that differ in a verdict, a drafted text or the seed are left out; the rest is summed, with intervals."""
+    four = [
+        alike(0, True, False, latency_s=10.0, target_passes=40, correct=True),
+        alike(1, False, False, latency_s=20.0, target_passes=60, correct=False),
+        alike(2, True, latency_s=8.0),
+        alike(3, False, latency_s=99.0, target_passes=99),
+        alike(4, True, latency_s=99.0),
+        alike(5, False, latency_s=99.0, seed=1),
+    ]
+    rows = [
+        *four,
+        fake.hybrid(four[0], 9.0, 20),
+        fake.hybrid(four[1], 15.0, 45, correct=True),
+        fake.hybrid(four[2], 8.5, 0),
+        fake.hybrid(four[3], 1.0, 1, trace=alike(3, True)["trace"]),
+        fake.hybrid(four[4], 1.0, 1, trace=[fake.step("draft", "other", accepted=True)]),
+        fake.hybrid(four[5], 1.0, 1, seed=2),
+        fake.row(0, "target"),
+    ]
+    table = salvage.table(rows, 200, 7)
+    low, high = ratio_interval([20, 45], [40, 60], 200, 7)
+    passes = f"0.65 [{low:.2f}, {high:.2f}]"
+    whole, rejected = table.rows
+    name = "semantic → semantic_hybrid"
+    assert whole[:5] == [name, "decided alike", "3 of 5", "33.3 → 21.7", passes]
+    assert rejected[:5] == [name, "decided alike, a step rejected", "2 of 3", "50.0 → 32.5", passes]
+    assert rejected[5] == "15.00 → 12.00" and rejected[6].startswith("0.80 [") and rejected[7] == "50% → 100%"
+    raw = list(csv.DictReader(io.StringIO(table.csv())))
+    assert float(raw[1]["passes_ratio"]) == 0.65 and float(raw[1]["passes_ratio_high"]) == high
+    ((term, said),) = salvage.sentences(rows, 200, 7)
+    assert term == "semantic_hybrid against semantic" and said.startswith("3 answers decided alike, 2 of them with a ")
+    assert passes in said and "Pass@1 goes 50% → 100%" in said
+
+
+def test_repeats_of_a_problem_are_resampled_together() -> None:
+    """Three answers to one problem and one to another give the interval of two sums, not of four values."""
+    rows = [alike(0, False, repeat=r, target_passes=10) for r in range(3)] + [alike(1, False, target_passes=20)]
+    rows += [fake.hybrid(row, 1.0, 5 + row["repeat"]) for row in rows]
+    (_, part) = salvage.pairs(rows, "semantic", "semantic_hybrid")
+    assert part.ratio("target_passes", 300, 0) == (23 / 50, ratio_interval([18, 5], [30, 20], 300, 0))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "spent", "text"),
+    [
+        (True, 0, tables.DASH),  # nothing was rejected: no pass to save
+        (False, 12, "0.25"),  # one problem has no interval
+    ],
+)
+def test_salvaging_without_enough_to_compare(verdict: bool, spent: int, text: str) -> None:
+    row = alike(0, verdict, target_passes=spent)
+    whole, rejected = salvage.table([row, fake.hybrid(row, 1.0, spent // 4)]).rows
+    assert whole[4] == text and rejected[2] == f"{int(not verdict)} of 1"
+    assert all(cell == tables.DASH for cell in rejected[3:]) == verdict
+
+
+def test_variants_are_compared_with_their_equals() -> None:
+    """What decides has to be the same; how a rejected step is written need not."""
+    names = [
+        "semantic",
+        "semantic@gamma=2",
+        "semantic_hybrid",
+        "semantic_hybrid@gamma=2+ngram=5",
+        "semantic_hybrid@bias=1",
+    ]
+    assert salvage.twins(names) == [
+        ("semantic", "semantic_hybrid"),
+        ("semantic@gamma=2", "semantic_hybrid@gamma=2+ngram=5"),
+    ]
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.usefixtures("no_drawing")
+def test_page_and_tables_say_what_salvaging_saves(tmp_path: Path, both: bool) -> None:
+    """In a section of the page, in hybrid.md, and in a line of results.md; without both methods "not run"."""
+    rows = fake.rows(4)
+    semantic = [r for r in rows if r["method"] == "semantic"]
+    html = page(tmp_path, [*rows, *([fake.hybrid(r, 1.0, 10) for r in semantic] if both else [])])
+    section = html[html.index("<h2>What salvaging saves</h2>") :].partition("</section>")[0]
+    own = (tmp_path / "results/report/tables/hybrid.md").read_text(encoding="utf-8")
+    results = (tmp_path / "results/report/tables/results.md").read_text(encoding="utf-8")
+    for text in (section, own):
+        assert ("decided alike, a step rejected" in text, tables.NOT_RUN in text) == (both, not both)
+        assert "word for word" in text
+    line = results[results.index("- **semantic_hybrid against semantic**: ") :].partition("\n")[0]
+    assert ("4 answers decided alike" if both else tables.NOT_RUN) in line
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.usefixtures("no_drawing")
+def test_numbers_of_an_older_version_are_computed_anew(tmp_path: Path, beside: bool) -> None:
+    """A page prints today's metrics of the answers, not what the summary said by the definitions of its time."""
+    fake.write_bench(tmp_path / "old", fake.rows())
+    folder = tmp_path / "old/results/bench"
+    summary = read_json(folder / "summary.json")
+    summary["methods"]["semantic"] |= {"pass_at_1": 0.123, "pass_at_1_ci": [0.1, 0.2], "speedup_total": 9.87}
+    del summary["methods"]["semantic"]["exact_acceptance_length"]
+    summary["provenance"] |= {"draft": "tiny-draft", "target": "tiny-target", "dataset": "gsm8k"}
+    write_json(folder / "summary.json", summary)
+    if beside:
+        page(tmp_path, [r for r in fake.rows() if r["method"] != "semantic"])
+        build(fake.settings(), tmp_path, others=[folder])
+        out = tmp_path / "results/report"
+    else:
+        out = build(fake.settings(), tmp_path, folder).parent
+    text = "".join(p.read_text(encoding="utf-8") for p in [out / "index.html", *(out / "tables").iterdir()])
+    assert "9.87" not in text and "0.123" not in text
+    assert f"{summarize(fake.rows(), 200)['semantic']['pass_at_1']:.3f}" in text
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_scoring_is_not_shown_of_answers_that_did_not_time_all_of_it(tmp_path: Path) -> None:
+    """Where the summing up of hidden states went unmeasured there is a dash for what judged by them."""
+    rows = fake.rows(3)
+    timed = [r | {"phases": r["phases"] | {"pool": 0.09}} for r in rows]
+    share = {}
+    for name, answers in (("old", rows), ("new", timed)):
+        page(tmp_path / name, answers)
+        table = (tmp_path / name / "results/report/tables/results.csv").read_text(encoding="utf-8")
+        share[name] = {r["method"]: r["score_share"] for r in csv.DictReader(io.StringIO(table))}
+    assert share["old"]["semantic"] == "" and float(share["old"]["target"]) > 0
+    assert float(share["new"]["semantic"]) == pytest.approx(
+        3 * 0.1 / sum(r["latency_s"] for r in rows if r["method"] == "semantic")
+    )
+
+
+def test_answers_that_no_metric_can_be_made_of_are_told(tmp_path: Path) -> None:
+    fake.write_bench(tmp_path, fake.rows(1))
+    rows = [{k: v for k, v in r.items() if k != "phases"} for r in fake.rows(1)]
+    write_jsonl(tmp_path / "results/bench/results.jsonl", rows)
+    with pytest.raises(UserError, match=r"results\.jsonl holds rows without what every metric needs \('phases'\)"):
+        build(fake.settings(), tmp_path)
+
+
+def test_the_map_shows_every_tenth_of_probability_alike() -> None:
+    """A tenth with many samples gives as many as the middle one has; the seed decides which."""
+    label = np.array([0.0] * 500 + [0.05] * 100 + [0.1] * 8 + [0.3] * 40 + [0.95] * 20 + [1.0] * 20)
+    drawn, share = evenly(label, 4000, seed=3)
+    tenth = np.minimum(9, (10 * label[drawn] + 1e-9).astype(int))
+    assert share == 40 and np.bincount(tenth).tolist() == [40, 8, 0, 40, 0, 0, 0, 0, 0, 40]
+    assert (np.diff(drawn) > 0).all() and (drawn == evenly(label, 4000, seed=3)[0]).all()
+    assert not np.array_equal(drawn, evenly(label, 4000, seed=4)[0])
+    few, share = evenly(label, 40, seed=3)
+    assert share == 10 and len(few) == 38
+
+
+def test_the_map_of_the_page_is_drawn_from_every_tenth(drawn: Path) -> None:
+    """And its caption says how many of how many."""
+    label = pd.read_parquet(drawn / "data/labels.parquet")["p_target"].to_numpy()
+    shown, share = evenly(label, 4000, 0)
+    html = (drawn / "results/report/index.html").read_text(encoding="utf-8")
+    assert (
+        f"{len(shown)} of 10 samples as the target reads them, drawn at random, at most {share} from each tenth" in html
+    )
+    assert len(shown) < 10
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_figures_4_and_5_are_drawn_where_there_are_two_points(tmp_path: Path) -> None:
+    """Two γ give the picture; one split gives none, and that is said."""
+    semantic = [r for r in fake.rows() if r["method"] == "semantic"]
+    html = page(tmp_path, [*fake.rows(), *(r | {"method": "semantic@gamma=3"} for r in semantic)])
+    assert '<svg id="paper_figure4">' in html and "paper_figure5" not in html
+    assert "Figure 5: where a step ends: no picture; not run with two of them on one problem set." in html
+
+
+def test_curves_over_a_setting_are_told_apart() -> None:
+    """A line for each benchmark, with its intervals, that differs from the others in colour and in dash or marker."""
+    summary = METHODS["semantic"] | {"pass_at_1_ci": [0.25, 0.75]}
+    lines = {g: {f"γ = {k}": summary for k in (1, 3)} for g in ("AMC23", "AIME24", "Math-500", "gsm8k")}
+    figure = figures.by_setting(("γ = 1", "γ = 2", "γ = 3"), lines)
+    rate, speed = figure.axes
+    drawn = [line for line in speed.lines if len(line.get_xdata()) == 2]
+    assert len(drawn) == 4 and all(line.get_ydata().tolist() == [20.0, 20.0] for line in drawn)
+    assert len({line.get_color() for line in drawn}) == 4
+    assert len({(line.get_marker(), str(line._dash_pattern)) for line in drawn}) == 4
+    ends = rate.containers[0].lines[2][0].get_segments()
+    assert [s[:, 1].tolist() for s in ends] == [[25.0, 75.0]] * 2
+    pyplot.close(figure)
+
+
+def test_curves_of_rules_differ_in_dash_too() -> None:
+    """And none has the dash of a reference line."""
+    curve = np.array([0.2, 0.9])
+    figure = figures.tradeoff({t: (curve, curve) for t in ("p / q", "p alone", "joint predictor")}, 0.5, 0.3)
+    dashes = [str(line._dash_pattern) for line in figure.axes[0].lines]
+    assert len(dashes) == len(set(dashes)) == 5
+    pyplot.close(figure)
+
+
+def test_no_two_methods_share_a_colour_in_one_picture() -> None:
+    """Whatever methods there are, in whatever order, and in the paper's plane too."""
+    everything = ["semantic_hybrid", "specreason", "semantic@gamma=2", "target", "prompt_lookup", "draft", "semantic"]
+    for names in (everything, everything[:5], everything[2:], [f"semantic@gamma={i}" for i in range(14)]):
+        look = figures.looks(names)
+        assert len({colour for colour, _ in look.values()}) == len(names)
+        assert all(look[n][0] == figures.COLOURS[n] for n in names if n in figures.COLOURS)
+        points = {n: {"latency_s": 1.0 + i, "pass_at_1": 0.5} for i, n in enumerate(names)}
+        figure = figures.quality_speed(points, names)
+        drawn = [c.lines[0].get_color() for c in figure.axes[0].containers]
+        assert len(set(drawn)) == len(names)
+        pyplot.close(figure)
+    panel = {row: (1.0, 0.5) for row in ("SemanticSpec", "SpecReason", "SpecSampling", "SpecThinking", "Target Model")}
+    figure = figures.paper_plane([("mine", {"gsm8k": panel})], paper.METHODS)
+    drawn = {line.get_color() for line in figure.axes[0].lines}
+    assert len(drawn) == 5 and {figures.COLOURS["target"], figures.COLOURS["semantic"]} < drawn
+    pyplot.close(figure)
 
 
 def test_runs_beside_fill_what_the_first_lacks() -> None:

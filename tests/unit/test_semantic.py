@@ -12,12 +12,12 @@ from tiny import tiny_engine
 
 from semspec import rules
 from semspec.decoding.acceptance import Judge
-from semspec.decoding.base import Answer, Setup, TraceStep
+from semspec.decoding.base import Answer, Setup, TraceStep, Transcript
 from semspec.decoding.draft import Draft
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.target import Target
-from semspec.engine.base import Step
-from semspec.engine.statistics import Tokens
+from semspec.engine.base import Sampling, Segment, Step, never
+from semspec.engine.statistics import NOTHING, Tokens
 from semspec.schema import Decide
 
 
@@ -134,6 +134,36 @@ def test_only_the_layers_that_a_probe_reads_are_pooled():
     Draft(setup(), draft, target).answer("?")
     Target(setup(), target).answer("?")
     assert draft.layers == target.layers == []
+
+
+def test_nothing_is_pooled_where_no_probe_looks(monkeypatch):
+    """While the target writes and while the draft reads it, states are summed for nobody."""
+    seen = set()
+    method, _, target = semantic((YES, NO, YES, NO))
+    target.before_generate = lambda session: seen.add(("target writes", len(session.engine.layers)))
+    read = FakeSession.read
+
+    def watched(session, segments):
+        seen.add((f"{session.engine.name} reads", len(session.engine.layers)))
+        return read(session, segments)
+
+    monkeypatch.setattr(FakeSession, "read", watched)
+    assert method.answer("?").accepted == 2
+    assert seen == {("target writes", 0), ("draft reads", 0), ("target reads", 3)}
+
+
+def test_pooling_is_a_phase_of_its_own():
+    """Its seconds are out of those of the passes that it was part of, and the phases add up as before."""
+    out = Transcript(setup(), engines()[1], 0)
+    out.phases["verify"] = 2.0
+    out.pooled(Step([], "", NOTHING, np.empty((0, 4)), pooling=0.25), "verify")
+    assert (out.phases["verify"], out.phases["pool"]) == (1.75, 0.25)
+    engine = tiny_engine(seed=3)
+    session = engine.session(engine.encode("12+7? "))
+    assert 0 < session.generate(never, Sampling(), 4).pooling < 1
+    assert 0 < sum(step.pooling for step in session.read([Segment("12"), Segment("3")])) < 1
+    engine.observe([])
+    assert session.generate(never, Sampling(), 4).pooling == 0
 
 
 def test_one_target_pass_per_round():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,13 @@ from fakes import FakeSession, ScriptedProbe
 from rich.console import Console
 from scripted import DRAFT, NO, TARGET, YES, check, engines
 
-from semspec import decoding
+from semspec import decoding, schema
 from semspec.bench.command import bench
 from semspec.config import validate
-from semspec.decoding.base import Answer, TraceStep
+from semspec.decoding.base import Answer, Method, TraceStep
 from semspec.engine.base import Proposal
 from semspec.errors import UserError
-from semspec.files import write_json
+from semspec.files import sha256, write_json
 from semspec.schema import Settings
 from semspec.solve import View, solve
 
@@ -87,6 +89,66 @@ def test_reward_guided_keeps_from_its_reward_on(settings: Settings, monkeypatch:
     assert [s.text for s in answer.trace] == [DRAFT[0], TARGET[1], DRAFT[2], TARGET[3]]
 
 
+def test_reward_guided_takes_any_scorer(settings: Settings):
+    """It is asked for each drafted step, with what the answer holds so far; the target reads the steps that stayed when
+    it writes itself, all of them in one pass and each of them once, and is asked for no mark."""
+    script = ("one.\n\n", "two.\n\n", "three.\n\n", "four.\n\n", "five")
+    rewards, asked = [0.9, 0.7, 0.69, 1.0, 0.0], []
+
+    def scorer(question: str, steps: Sequence[str], step: str) -> float:
+        asked.append((question, list(steps), step))
+        return rewards[len(asked) - 1]
+
+    draft, target = engines(draft=script, target=tuple(step.upper() for step in script))
+    answer = decoding.RewardGuided(decoding.Setup.of(settings), draft, target, scorer).answer("?")
+    written = [*script[:2], "THREE.\n\n", script[3], "FIVE"]
+    assert [s.text for s in answer.trace] == written and answer.text == "".join(written)
+    assert [s.accepted for s in answer.trace] == [True, True, False, True, False]
+    assert [s.score for s in answer.trace] == rewards
+    assert asked == [("?", written[:i], script[i]) for i in range(5)]
+    (reader,) = target.sessions
+    assert [kind for kind, _ in reader.calls] == ["read", "generate"] * 2
+    assert [n for kind, n in reader.calls if kind == "read"] == [len("".join(script[:2])), len(script[3])]
+    assert (answer.verifications, answer.verifier_tokens) == (2, len("".join(script)) - len(script[2]) - len(script[4]))
+
+
+@pytest.mark.parametrize("reward", [-0.01, 1.01, float("nan")])
+def test_a_reward_that_is_none_is_refused(settings: Settings, reward: float):
+    method = decoding.RewardGuided(decoding.Setup.of(settings), *engines(), lambda *_: reward)
+    with pytest.raises(UserError, match="return a number from 0 to 1"):
+        method.answer("?")
+
+
+def test_a_scorer_may_be_named(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`baselines.scorer` names one of a module in the current folder; what is none is said in a line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = (
+        "class Fine:\n    length = 5\n    def __call__(self, question, steps, step): return step < 'p'\nmine = Fine()\n"
+    )
+    (tmp_path / "scorer_of_mine.py").write_text(code)
+
+    def build(scorer: str) -> Method:
+        baselines = schema.Baselines(scorer=scorer)
+        return decoding.build("reward_guided", settings.model_copy(update={"baselines": baselines}), *engines(), {})
+
+    assert [s.accepted for s in build("scorer_of_mine:mine").answer("?").trace] == [True, False, False, False]
+    wrong = {"scorer_of_mine:mine.length": "can't be called", "scorer_of_mine:other": "other", "no_such:a": "no_such"}
+    for scorer, says in wrong.items():
+        with pytest.raises(UserError, match=rf"baselines\.scorer is '{scorer}'.*{says}"):
+            build(scorer)
+    with pytest.raises(UserError, match=r"parameter 'baselines\.scorer' is 'no module'"):
+        validate({**settings.model_dump(), "baselines": {"scorer": "no module"}})
+    del sys.modules["scorer_of_mine"]
+
+
+def test_lots_are_drawn_by_the_answers_seed(settings: Settings):
+    """Repeats of a greedy answer share no p and no q; the same seed gives the same ones."""
+    method = decoding.build("semantic_random", settings, *engines(), {})
+    one, same, other = ([(s.p, s.q) for s in method.answer("?", seed).trace[:1]] for seed in (1, 1, 2))
+    assert one == same and one != other
+
+
 @pytest.mark.parametrize(("scoring", "kept"), [("greedy", True), ("average", False)])
 def test_specreasons_verdict_is_its_marks(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, scoring: str, kept: bool
@@ -126,6 +188,33 @@ def test_a_bench_refuses_the_questions_that_its_probes_were_trained_on(settings:
     asked = settings.bench.model_copy(update={"dataset": str(mine), "methods": ["semantic"]})
     with pytest.raises(UserError, match="tested on what they are trained on"):
         bench(settings.model_copy(update={"bench": asked}), project, project / "out")
+
+
+def test_a_result_says_where_its_problems_and_probes_are_from(settings: Settings, project: Path):
+    """By hashes and names alone: no folder of this machine is in it."""
+    mine = project / "mine.jsonl"
+    mine.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    for folder, domain in (("data/probes", str(project / "train.jsonl")), ("science", "s1k:science")):
+        for role in ("draft", "target"):
+            write_json(project / folder / role / "config.json", {"trained_on": {"domain": domain}})
+    asked = {"dataset": str(mine), "methods": ["semantic", "semantic_cross_domain", "target"]}
+    chosen = settings.model_copy(
+        update={
+            "bench": settings.bench.model_copy(update=asked),
+            "baselines": schema.Baselines(cross_probes="science"),
+        }
+    )
+    one = bench(chosen, project, project / "out")["provenance"]
+    assert one["dataset_source"] == f"mine.jsonl sha256:{sha256(mine)}"
+    domains = {name: probes["domain"] for name, probes in one["probes"].items()}
+    assert domains == {"semantic": "train.jsonl", "semantic_cross_domain": "s1k:science"}
+    hashes = [probes["sha256"] for probes in one["probes"].values()]
+    assert len(set(hashes)) == 2 and {len(h) for h in hashes} == {64}
+    assert str(project) not in json.dumps([one["dataset_source"], one["probes"]])
+    (project / "data/probes/draft/probe.safetensors").write_bytes(b"weights")
+    two = bench(chosen, project, project / "out")["provenance"]
+    assert one["probes"]["semantic"] != two["probes"]["semantic"]
+    assert one["probes"]["semantic_cross_domain"] == two["probes"]["semantic_cross_domain"]
 
 
 def test_other_probes_come_from_their_own_folders(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch):

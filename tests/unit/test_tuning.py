@@ -158,9 +158,13 @@ def test_cost_adds_up_and_is_measured_once(tmp_path):
     work = {"draft": {1: 10, 2: 2, 5: 1}, "target": {1: 1, 7: 1}}  # 10 + 2 * 1.5 + 3 beyond the curve; 2 + 3.2
     assert cost.seconds(work, judged=2) == pytest.approx(1 + 16 + 5.2)
     assert Cost.from_json(cost.to_json()) == cost
-    plain = replace(cost, plain={"target": Curve((1, 2), (1.0, 1.1))})  # which pools no states: 1 + 1.6
-    assert plain.seconds(work, judged=2) == cost.seconds(work, judged=2) == cost.seconds(work, 2, ["target"])
-    assert plain.seconds(work, 2, ["target", "draft"]) == pytest.approx(1 + 16 + 2.6)
+    plain = replace(cost, plain={"target": Curve((1, 2), (1.0, 1.1))})  # which pools no states
+    assert plain.seconds(work, judged=2) == pytest.approx(1 + 16 + 1.0 + 3.2)
+    assert plain.seconds(work, 2, unseen=True) == pytest.approx(1 + 16 + 1.0 + 1.6)
+    assert cost.seconds(work, 2, unseen=True) == cost.seconds(work, 2)
+    # no probe looks at what the target writes, nor at what the draft reads
+    both = replace(plain, plain={"draft": Curve((1, 3), (0.5, 0.6)), "target": plain.plain["target"]})
+    assert both.seconds(work, 2) == pytest.approx(1 + 10 + 2 * 0.55 + 0.7 + 1.0 + 3.2)
     assert Cost.from_json(plain.to_json()) == plain
     found = [measured_once(tmp_path, {"models": "a"}, lambda c=c: c) for c in (cost, Cost(cost.target, cost.draft))]
     assert found == [cost, cost]

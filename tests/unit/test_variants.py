@@ -140,6 +140,13 @@ def test_the_command_line_tells_variants_from_methods(monkeypatch):
     assert seen["methods"] == ["target"] and seen["variants"] == ["semantic@gamma=2"]
 
 
+def test_the_papers_profile_runs_every_method_of_its_table_4():
+    from ruamel.yaml import YAML
+
+    overlay = YAML(typ="safe").load(config.PROFILES / "paper.yaml")
+    assert set(paper.METHODS.values()) <= set(overlay["bench"]["methods"])
+
+
 def test_the_papers_figure_4_takes_each_gamma_from_its_variant():
     methods = {"semantic": {"pass_at_1": 0.5, "tps": 9.0}, "semantic@gamma=3": {"pass_at_1": 0.25, "tps": 7.0}}
     run = paper.Run("results/mine", "a → b", "gsm_symbolic", methods, settings())

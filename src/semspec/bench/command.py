@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from semspec.engine.base import Engine
 from semspec.errors import UserError
 from semspec.files import read_json, sha256
 from semspec.problems import check_apart, dataset_id, load
+from semspec.problems.sets import source
 from semspec.schema import Settings
 
 ROLES = ("draft", "target")
@@ -103,14 +104,33 @@ def load_models(settings: Settings, names: Collection[str]) -> tuple[Engine | No
     return draft, engine.load(models.target, settings.engine.of("target"), trust)
 
 
+def _made_of(folder: Path) -> list[Path]:
+    """The files in a folder of probes on which a verdict depends."""
+    found = (sorted((folder / part).rglob("*")) for part in (*ROLES, "joint"))
+    return [p for paths in found for p in paths if p.name in ("config.json", "probe.safetensors")]
+
+
+def _hash_of(parts: Iterable[str]) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
 def _identity(settings: Settings, root: Path, methods: list[str]) -> str:
     """A hash of the models, their formats and the probes in use: a resumed run mixes no answers of different ones."""
     files = [path for role in ROLES if (path := root / f"data/models/{role}.json").exists()]
     for folder in _folders(settings, root, methods).values():
-        for part in (*ROLES, "joint"):
-            files += sorted(p for p in (folder / part).rglob("*") if p.name in ("config.json", "probe.safetensors"))
-    parts = [*map(sha256, files), *engine.uncommon(settings.engine)]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+        files += _made_of(folder)
+    return _hash_of([*map(sha256, files), *engine.uncommon(settings.engine)])
+
+
+def _domain(folder: Path) -> str:
+    """The problems that the probes in `folder` were trained on, as `contexts.dataset` named them; "" if unknown."""
+    return read_json(folder / "target/config.json").get("trained_on", {}).get("domain") or ""
+
+
+def _of_probes(folder: Path) -> dict[str, str]:
+    """Which probes are in `folder`, for a result that they made: hash and domain, a file of problems by its name."""
+    domain = _domain(folder)
+    return {"sha256": _hash_of(map(sha256, _made_of(folder))), "domain": domain and Path(domain).name}
 
 
 def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
@@ -187,10 +207,10 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
     probes = load_probes(settings, root, names)
-    for folder in _folders(settings, root, names).values():
-        trained = read_json(folder / "target/config.json").get("trained_on", {}).get("domain") or ""
+    folders = _folders(settings, root, names)
+    for folder in folders.values():
         project = next((p for p in folder.resolve().parents if (p / config.PARAMS).exists()), root)
-        check_apart(str(project / trained), chosen.dataset)
+        check_apart(str(project / _domain(folder)), chosen.dataset)
     methods = Methods(names, settings, probes)
     summary = runner.run(
         settings,
@@ -202,6 +222,8 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
         provenance={
             "dataset": chosen.dataset,
             "dataset_sha256": dataset_id(problems),
+            "dataset_source": source(chosen.dataset, "test", data_dir),
+            "probes": {name: _of_probes(folder) for name, folder in folders.items()},
             "draft": settings.models.draft,
             "target": settings.models.target,
             **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},

@@ -1,7 +1,6 @@
 """The metrics of a comparison, each defined once: rows of results.jsonl in, one summary per method out.
 
-`METRICS` holds the name, the wording and the printed form of every metric; reports and the terminal print
-these and
+`METRICS` holds the name, the wording and the printed form of every metric; reports and the terminal print these and
 define nothing themselves. Knows the fields of a row, not how a method produced them.
 """
 
@@ -140,7 +139,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "score_share",
         "Scoring",
-        "Share of the latency between the pooled states and the verdict: probes and rule; a prompted score in full.",
+        "Share of the latency that judging took beside the models' passes: summing up the hidden states, probes and "
+        "rule; a prompted score in full.",
         lambda x: f"{100 * x:.1f}%",
     ),
     Metric("truncated", "Cut off", "Share of answers that ended at the token budget.", _percent),
@@ -188,7 +188,9 @@ def _alone(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
         "exact_acceptance_rate": _share(kept, proposed),
         "exact_acceptance_length": _share(kept, _total(rows, "target_passes") + salvaged if proposed else 0),
         "target_passes": _total(rows, "target_passes") / len(rows),
-        "score_share": _share(sum(row["phases"].get("score", 0.0) for row in rows), _total(rows, "latency_s")),
+        "score_share": _share(
+            sum(row["phases"].get(p, 0.0) for row in rows for p in ("pool", "score")), _total(rows, "latency_s")
+        ),
         "phases": {p: sum(row["phases"].get(p, 0.0) for row in rows) / len(rows) for p in PHASES},
         "truncated": sum(row["finish_reason"] == "length" for row in rows) / len(rows),
         "n": len(correct),

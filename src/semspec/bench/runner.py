@@ -23,6 +23,7 @@ from semspec import config, schema
 from semspec.bench.metrics import METRICS, summarize
 from semspec.errors import UserError
 from semspec.files import read_json, read_jsonl, write_json, write_jsonl
+from semspec.provenance import ARITHMETIC, params_sha256
 
 if TYPE_CHECKING:
     from semspec.decoding.base import Answer, Method
@@ -57,7 +58,7 @@ def settings_key(settings: Settings, identity: str = "") -> str:
     """Hash of everything an answer depends on: a row of a killed run is kept only if it is the same."""
     data = settings.model_dump(mode="json", exclude={*schema.ASIDE, "report"})
     data["bench"] = {k: data["bench"][k] for k in _BENCH_KEY}
-    data["identity"] = identity
+    data |= {"identity": identity, "arithmetic": ARITHMETIC}
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
@@ -158,8 +159,6 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def recorded(folder: Path, root: Path) -> Settings | None:
     """The settings of a finished comparison: those beside it, or the project's where they made it; else None."""
-    from semspec.provenance import params_sha256
-
     if (folder / config.PARAMS).exists():
         return config.load(folder)
     if folder.resolve() != (root / BENCH).resolve():
@@ -247,12 +246,18 @@ def _warm_up(method: Method) -> None:
 
 
 def turns(problems: int, repeats: int, methods: Sequence[str], part: Part = WHOLE) -> list[tuple[int, int, str]]:
-    """(problem, repeat, method) as they run: another method comes first with each problem of the part and repeat."""
-    plan = []
-    for turn, i in enumerate(range(part[0] - 1, problems, part[1])):
+    """(problem, repeat, method) as they run: each time another method comes first.
+
+    A part goes on in the rotation where the part before it ends, so that over all parts, as in the whole, the methods
+    come first equally often, up to one time.
+    """
+    k, n = part
+    plan, turn = [], repeats * sum(len(range(j, problems, n)) for j in range(k - 1))
+    for i in range(k - 1, problems, n):
         for r in range(repeats):
-            first = (turn + r) % len(methods)
+            first = turn % len(methods)
             plan += [(i, r, name) for name in [*methods[first:], *methods[:first]]]
+            turn += 1
     return plan
 
 

@@ -20,7 +20,8 @@ from semspec.decoding.base import (
 )
 from semspec.decoding.draft import Draft
 from semspec.decoding.prompt_lookup import PromptLookup
-from semspec.decoding.reward_guided import RewardGuided
+from semspec.decoding.reward_guided import RewardGuided, Scorer
+from semspec.decoding.reward_guided import find as find_scorer
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
 from semspec.decoding.semantic_other import SemanticCrossDomain, SemanticLastHidden
@@ -69,8 +70,9 @@ def _specreason(settings: Settings, draft: Engine | None, target: Engine | None,
 
 
 def _reward_guided(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
-    engines = _need(draft, "draft"), _need(target, "target")
-    return RewardGuided(Setup.of(settings), *engines, threshold=settings.baselines.reward)
+    engines, other = (_need(draft, "draft"), _need(target, "target")), settings.baselines
+    scorer = find_scorer(other.scorer) if other.scorer else None
+    return RewardGuided(Setup.of(settings), *engines, scorer, other.reward)
 
 
 def _speculative_thinking(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
@@ -170,6 +172,8 @@ __all__ = [
     "Method",
     "OnStep",
     "Predictor",
+    "RewardGuided",
+    "Scorer",
     "Setup",
     "TraceStep",
     "Transcript",

@@ -22,7 +22,7 @@ from semspec.errors import UserError
 from semspec.schema import Settings
 
 Author = Literal["draft", "target"]
-PHASES = ("draft", "verify", "score", "write")
+PHASES = ("draft", "verify", "pool", "score", "write")
 
 
 @dataclass(frozen=True)
@@ -239,6 +239,11 @@ class Transcript:
         started = time.perf_counter()
         yield
         self.phases[name] += time.perf_counter() - started
+
+    def pooled(self, step: Step, within: str) -> None:
+        """What summing up a step's hidden states took, inside a phase, is a phase of its own."""
+        self.phases[within] -= step.pooling
+        self.phases["pool"] += step.pooling
 
     def discard(self, n_tokens: int) -> None:
         """Draft tokens were written and thrown away without having been offered."""

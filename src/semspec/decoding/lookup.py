@@ -24,14 +24,14 @@ def continuation(tail: Sequence[int], corpus: Sequence[int], ngram: int, length:
 
 
 class PromptLookup:
-    """Looks in the prompt and in the answer so far."""
+    """Looks in the prompt and in the answer so far, which may have `most` tokens."""
 
-    def __init__(self, prompt: Sequence[int], ngram: int, length: int):
-        self.prompt, self.ngram, self.length = list(prompt), ngram, length
+    def __init__(self, prompt: Sequence[int], ngram: int, length: int, most: int):
+        self.prompt, self.ngram, self.length, self.most = list(prompt), ngram, length, most
 
     def __call__(self, answer: Sequence[int]) -> Proposal:
-        text = [*self.prompt, *answer]
-        return Proposal(continuation(text, text, self.ngram, self.length))
+        text, left = [*self.prompt, *answer], self.most - len(answer)
+        return Proposal(continuation(text, text, self.ngram, min(self.length, left)))
 
 
 class RejectedLookup:

@@ -23,7 +23,7 @@ class PromptLookup:
         out = Transcript(self.setup, self.target, seed, on_step)
         self.target.observe([])
         prompt = self.setup.prompt(self.target, question)
-        session, lookup = self.target.session(prompt), Lookup(prompt, self.ngram, self.length)
+        session, lookup = self.target.session(prompt), Lookup(prompt, self.ngram, self.length, self.setup.max_tokens)
         while not out.done:
             with out.phase("write"):
                 step = session.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target), lookup)

@@ -1,22 +1,64 @@
 """Reward-guided speculative decoding (Liao et al., 2025): a draft step stays when a reward model thinks well of it.
 
-Any scorer that maps the chain so far to [0, 1] will do; without a reward model it is the target's own mean mark (the
-prompted scorer of SpecReason). The loop is the same: what differs is who judges, and the threshold.
+Any `Scorer` will do; without one the reward is the target's own mean mark (the prompted scorer of SpecReason). The loop
+is SpecReason's: what differs is who judges, and the threshold. Where a scorer judges, the target reads the steps that
+stayed only when it writes itself. Knows nothing of how a scorer comes to its reward.
 """
 
 from __future__ import annotations
 
-from semspec.decoding.base import Setup
-from semspec.decoding.specreason import PromptedScorer, Scorer, SpecReason
-from semspec.engine.base import Engine
+import importlib
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Protocol
+
+from semspec.decoding.base import Setup, Transcript
+from semspec.decoding.specreason import PromptedScorer, SpecReason
+from semspec.engine.base import Engine, Segment, Session
+from semspec.errors import UserError
+
+
+class Scorer(Protocol):
+    """A reward model."""
+
+    def __call__(self, question: str, steps: Sequence[str], step: str) -> float:
+        """The reward, in [0, 1], of `step` behind `steps` of an answer to `question`; all as text."""
 
 
 class RewardGuided(SpecReason):
-    """Steps whose reward reaches `threshold` (the paper's 0.7) stay."""
+    """Steps whose reward reaches `threshold` (the paper's 0.7) stay. scorer: None = the target's mean mark."""
 
     name = "reward_guided"
 
     def __init__(
         self, setup: Setup, draft: Engine, target: Engine, scorer: Scorer | None = None, threshold: float = 0.7
     ):
-        super().__init__(setup, draft, target, scorer or PromptedScorer(target, "average"), threshold)
+        super().__init__(setup, draft, target, PromptedScorer(target, "average"), threshold)
+        self.reward = scorer
+        self.reads = scorer is None
+
+    def _mark(self, reader: Session, question: str, drafted: Segment, out: Transcript) -> float:
+        if self.reward is None:
+            return super()._mark(reader, question, drafted, out)
+        with out.phase("score"):
+            reward = float(self.reward(question, [step.text for step in out.trace], drafted.text))
+        if not 0 <= reward <= 1:
+            raise UserError(f"the scorer of reward_guided gave {reward:g}; let it return a number from 0 to 1")
+        return reward
+
+
+def find(place: str) -> Scorer:
+    """The scorer at `module:callable`; a module may lie in the current folder. `UserError` where there is none."""
+    module, _, name = place.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Scorer = reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as e:
+        raise UserError(f"baselines.scorer is '{place}': {e}; write it as module:callable") from None
+    if not callable(found):
+        raise UserError(f"baselines.scorer is '{place}', which can't be called; name a function")
+    return found

@@ -9,7 +9,8 @@ were trained, nor of the rules (acceptance.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol
 
@@ -88,10 +89,13 @@ class Semantic:
         while not out.done:  # line 2
             with out.phase("draft"):
                 if any(s.tokens for s in unread):
-                    writer.read(unread)
+                    with self._unseen("draft"):
+                        writer.read(unread)
                 drafts = self._draft(writer, out)  # line 3
             with out.phase("verify"):
                 read = self._verify(reader, drafts, out)  # line 4
+            for step in read:
+                out.pooled(step, "verify")
             with out.phase("score"):
                 said = [s.text for s in out.trace]
                 judged = self.judge([d.step for d in drafts], read, question, said)  # lines 5, 6, the rule of line 8
@@ -109,6 +113,16 @@ class Semantic:
                     unread = [self._reject(writer, reader, drafts[kept:], verdict, out)]  # line 11
         return out.answer()  # lines 14, 15 and 20: the transcript ends at EOS and cuts at the budget
 
+    @contextmanager
+    def _unseen(self, role: str) -> Iterator[None]:
+        """A model works while no probe looks at it: at what the target writes, or the draft reads, none ever does."""
+        engine = self.draft if role == "draft" else self.target
+        engine.observe([])
+        try:
+            yield
+        finally:
+            engine.observe(self.judge.layers[role])
+
     def _draft(self, writer: Session, out: Transcript) -> list[Drafted]:
         """Up to `gamma` steps, fewer when EOS or the budget comes first."""
         drafts: list[Drafted] = []
@@ -116,6 +130,7 @@ class Semantic:
         while len(drafts) < self.gamma and planned < out.left:
             limit = out.step_limit(self.draft, planned)
             step = writer.generate(self.setup.step_ends, out.sampling(), limit)
+            out.pooled(step, "draft")
             drafts.append(Drafted(step, segment(step, self.draft, self.target)))
             if not drafts[-1].n_tokens:  # control tokens without text: nothing that the target could read
                 drafts.pop()
@@ -145,7 +160,8 @@ class Semantic:
         if dropped:
             writer.rollback(sum(len(d.step.tokens) for d in dropped))
             reader.rollback(sum(d.n_tokens for d in dropped))
-        step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+        with self._unseen("target"):
+            step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
         rejected = sum(d.n_tokens for d in dropped)
         text = dropped[0].step.text if dropped else None
         out.wrote(step, rejected_text=text, rejected_tokens=rejected, **asdict(verdict))

@@ -1,7 +1,8 @@
 """`semantic` with other probes than the project's own: the paper's comparisons of predictors (its tables 1 and 2).
 
-`semantic_last_hidden` judges by probes that see each model's last layer only; `semantic_cross_domain` by probes that
-were trained on another kind of problems. The loop is `semantic`'s. Where the probes come from is the caller's matter.
+`semantic_last_hidden` judges by probes that see, of the hidden states, the last layer's alone; `semantic_cross_domain`
+by probes that were trained on another kind of problems. The loop is `semantic`'s. Where the probes come from is the
+caller's matter.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ accepted step is the draft's.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from semspec.decoding.base import Answer, OnStep, Setup, TraceStep, Transcript
 from semspec.engine.base import Engine, Sampling, Segment, Session, segment
@@ -18,13 +18,6 @@ ASK = (
 )
 BEGUN = "Mark: "
 TOP = 10  # tokens whose probability is looked at
-
-
-class Scorer(Protocol):
-    """How good is the last step of a chain?"""
-
-    def __call__(self, reader: Session) -> tuple[float, int]:
-        """(mark in [0, 1], tokens that the target read for it); the session is left as it was."""
 
 
 class PromptedScorer:
@@ -44,6 +37,7 @@ class PromptedScorer:
         self.scoring = scoring
 
     def __call__(self, reader: Session) -> tuple[float, int]:
+        """(mark in [0, 1], tokens that the target read for it); the session is left as it was."""
         reader.read([Segment("", tokens=self.question)])
         found = reader.draw(1, Sampling(temperature=1.0, top_k=TOP))
         reader.rollback(len(self.question))
@@ -62,9 +56,16 @@ class SpecReason:
     """Steps whose mark reaches `threshold` stay; the first `first_steps` steps are the target's anyway."""
 
     name = "specreason"
+    reads = True  # whether the target reads a drafted step before it is judged
 
     def __init__(
-        self, setup: Setup, draft: Engine, target: Engine, scorer: Scorer, threshold: float, first_steps: int = 0
+        self,
+        setup: Setup,
+        draft: Engine,
+        target: Engine,
+        scorer: PromptedScorer,
+        threshold: float,
+        first_steps: int = 0,
     ):
         self.setup, self.draft, self.target = setup, draft, target
         self.scorer, self.threshold, self.first_steps = scorer, threshold, first_steps
@@ -75,6 +76,7 @@ class SpecReason:
         self.target.observe([])
         writer = self.draft.session(self.setup.prompt(self.draft, question))
         reader = self.target.session(self.setup.prompt(self.target, question))
+        unread: list[Segment] = []  # kept steps that the target has not read
         while not out.done:
             step = drafted = None
             if len(out.trace) >= self.first_steps:
@@ -84,26 +86,40 @@ class SpecReason:
             if not step or not drafted or not drafted.tokens:
                 if step and step.tokens:
                     writer.rollback(len(step.tokens))
-                self._write(writer, reader, out)
+                self._write(writer, reader, unread, out)
                 continue
-            with out.phase("verify"):
-                reader.read([drafted])
-            with out.phase("score"):
-                mark, n_tokens = self.scorer(reader)
-            out.verified(len(drafted.tokens) + n_tokens)
+            mark = self._mark(reader, question, drafted, out)
             if mark >= self.threshold:
                 cut = step.stop == "length"
                 kept = TraceStep("draft", step.text, len(drafted.tokens), score=mark, accepted=True, truncated=cut)
                 out.add(kept, drafted.tokens, step.eos)
+                unread += [] if self.reads else [drafted]
             else:
                 writer.rollback(len(step.tokens))
-                reader.rollback(len(drafted.tokens))
+                if self.reads:
+                    reader.rollback(len(drafted.tokens))
                 lost = {"rejected_text": step.text, "rejected_tokens": len(drafted.tokens)}
-                self._write(writer, reader, out, score=mark, accepted=False, **lost)
+                self._write(writer, reader, unread, out, score=mark, accepted=False, **lost)
         return out.answer()
 
-    def _write(self, writer: Session, reader: Session, out: Transcript, **fields: object) -> None:
-        """The target writes the step, and the draft reads it."""
+    def _mark(self, reader: Session, question: str, drafted: Segment, out: Transcript) -> float:
+        """The mark of a drafted step, in [0, 1]."""
+        with out.phase("verify"):
+            reader.read([drafted])
+        with out.phase("score"):
+            mark, n_tokens = self.scorer(reader)
+        out.verified(len(drafted.tokens) + n_tokens)
+        return mark
+
+    def _write(
+        self, writer: Session, reader: Session, unread: list[Segment], out: Transcript, **fields: object
+    ) -> None:
+        """The target reads what it has not, and writes the step; the draft reads that."""
+        if unread:
+            with out.phase("verify"):
+                reader.read(unread)
+            out.verified(sum(len(s.tokens) for s in unread))
+            unread.clear()
         with out.phase("write"):
             step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
         out.wrote(step, **fields)

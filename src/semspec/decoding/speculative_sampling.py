@@ -32,7 +32,8 @@ class Drafts:
             self.writer.rollback(len(mine) - shared)
         if shared < len(answer):
             self.writer.read([Segment("", tokens=list(answer[shared:]))])
-        return self.writer.draw(self.length, self.out.sampling())
+        left = self.out.setup.max_tokens - len(answer)
+        return self.writer.draw(min(self.length, left), self.out.sampling())
 
 
 class SpeculativeSampling:

@@ -60,6 +60,7 @@ class Step:
     passes: int = 0  # model passes that writing it took
     offered: int = 0  # proposed tokens that were verified exactly
     kept: int = 0  # of those, the ones that stayed
+    pooling: float = 0.0  # of `seconds`, those that summing the states up took
 
     @property
     def eos(self) -> bool:

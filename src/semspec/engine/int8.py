@@ -4,7 +4,8 @@ On a CPU decoding is bound by reading the weights, so a quarter of the bytes is 
 PyTorch's; which one is `Int8Linear`'s affair and nobody else's. They take one activation scale per call, which ruins a
 language model: the first token of a prompt has activations hundreds of times larger than the others', which then share
 what is left of 8 bits. So each row is brought to the same range first. Every token has a scale of its own, and its
-result does not depend on what is batched with it (up to rounding at the edge of a level).
+result does not depend on what is batched with it: to the last bit in passes of up to `FEW` tokens, which one kernel
+computes; in wider ones up to rounding at the edge of a level.
 
 FBGEMM is the faster kernel for a single token and uses no AMX. On a CPU with AMX the weights are packed a second time
 for oneDNN, which takes half the time from a few dozen rows on: reading a step, sampling in batches. Products are summed
@@ -18,6 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from semspec.engine.alone import FEW
+
 _ROWS = 256  # rows quantised at a time: their fp32 copy stays in the cache, which makes it four times faster
 _ACTIVATIONS = 127
 _ZERO = _ACTIVATIONS + 1
@@ -26,7 +29,7 @@ _ZERO = _ACTIVATIONS + 1
 _WEIGHTS = 127 if torch.cpu._is_vnni_supported() else 64
 _linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 _AMX = torch.cpu._is_amx_tile_supported()
-_AMX_ROWS = 8  # from so many rows on
+_AMX_ROWS = FEW + 1  # from so many rows on
 
 
 def bias_of(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
@@ -66,10 +69,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.numel() // x.shape[-1]
-        if rows == 1:  # its scale is the call's
-            largest = float(x.abs().max()) or 1.0
-            out = _linear(x, largest / _ACTIVATIONS, _ZERO, self._packed)
-        elif _AMX and rows >= _AMX_ROWS:
+        if _AMX and rows >= _AMX_ROWS:
             scale = x.abs().amax(-1, keepdim=True).clamp_min_(1e-12).div_(127)
             out = torch.ops.onednn.qlinear_pointwise(
                 (x / scale).round_().to(torch.int8),
@@ -77,6 +77,6 @@ class Int8Linear(nn.Module):
                 *(None, 1.0, 0, torch.float32, "none", [], ""),
             ).mul_(scale)
         else:
-            of_row = x.abs().amax(-1, keepdim=True).clamp_min_(1e-12)
+            of_row = torch.linalg.vector_norm(x, float("inf"), -1, keepdim=True).clamp_min_(1e-12)  # the largest
             out = _linear(x / of_row, 1 / _ACTIVATIONS, _ZERO, self._packed).mul_(of_row)
         return out if self.bias is None else out.add_(self.bias)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,15 +58,18 @@ class _Watch:
     def __init__(self, ggml: Any, hidden_size: int) -> None:
         self.wanted: dict[bytes, int] = {}
         self.take: Take | None = None
+        self.seconds = 0.0  # that fetching them and what is done with them have taken
         name, count, get = ggml.ggml_get_name, ggml.ggml_nelements, ggml.ggml_backend_tensor_get
 
         def on_tensor(tensor: int, ask: bool, _: Any) -> bool:
             # asked about each of a thousand tensors first, then handed the wanted ones when they are computed
             if ask:
                 return bool(self.wanted) and name(tensor) in self.wanted
+            started = time.perf_counter()
             states = np.empty((count(tensor) // hidden_size, hidden_size), dtype=np.float32)
             get(tensor, states.ctypes.data, 0, states.nbytes)
             self.take(self.wanted[name(tensor)], states)  # type: ignore[misc]
+            self.seconds += time.perf_counter() - started
             return True
 
         self.on_tensor = on_tensor
@@ -111,6 +115,11 @@ class Llama:
         """The ids that end a text according to the file."""
         found = (self._lib.llama_vocab_eos(self._vocab), self._lib.llama_vocab_eot(self._vocab))
         return [i for i in found if i >= 0]
+
+    @property
+    def watched(self) -> float:
+        """Seconds, so far, that handing hidden states to `take` has taken."""
+        return self._watch.seconds
 
     # --- sequences
 

@@ -94,7 +94,7 @@ class LlamaCppEngine(LocalEngine):
         pool: Pool | None = None,
     ) -> torch.Tensor:
         """Passes over tokens, each at the end of its sequence; logits `[outputs, vocab]`. See `Llama.decode`."""
-        logits = []
+        logits, before = [], self.llama.watched
         for start in range(0, len(tokens), PASS_TOKENS):
             part = slice(start, start + PASS_TOKENS)
 
@@ -106,6 +106,8 @@ class LlamaCppEngine(LocalEngine):
 
             passed = (tokens[part], sequences[part], positions[part], outputs[part])
             logits.append(self.llama.decode(*passed, self.slots, take if pool else None))
+        if pool is not None:
+            pool.seconds += self.llama.watched - before
         return torch.from_numpy(logits[0] if len(logits) == 1 else np.concatenate(logits))
 
     def prefix(self, prompt: Sequence[int]) -> tuple[int, torch.Tensor]:

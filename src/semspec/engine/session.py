@@ -1,7 +1,9 @@
 """One growing text: writing, reading, taking back, and exact verification of proposals, over any engine's cache.
 
-A token is drawn before it is put into the cache, so that a step can end in front of it; it is kept for the next step,
-and a piece that is taken back as a whole gives back the token with which it began.
+A token is drawn before it is put into the cache, so that a step can end in front of it. It stays the token that comes
+next at that place, whatever is read there and taken back: drawn once, it is the model's own, and to draw again because
+a draft was rejected would favour texts whose steps end more easily. Proposed tokens behind a step's end stay in the
+cache too, until something else is done than to go on writing with proposals.
 A subclass computes passes and crops its cache. Knows tokens and logits; knows nothing of who proposes what, or why a
 text is taken back.
 """
@@ -68,8 +70,8 @@ class CachedText(ABC):
         self._open()
         self._logits: torch.Tensor | None = None  # [vocab], after the last token; None: not known since a rollback
         self._marks: dict[int, torch.Tensor] = {}  # length -> logits there, at step boundaries
-        self._pending: int | None = None  # drawn already, not yet in the text
-        self._began: tuple[int, int | None] = (0, None)  # where the last piece was begun, and what was pending there
+        self._drawn: dict[int, int] = {}  # length -> the token that was drawn to come next there
+        self._held: Ahead | None = None  # in the cache behind `self.tokens`, where the last step ended
         self._read: list[torch.Tensor] | None = None  # [vocab] each: before, and after each token of, the last read
         self._prompt_length = len(prompt)
         self._feed(list(prompt), None)
@@ -87,8 +89,21 @@ class CachedText(ABC):
     def _crop(self, n_tokens: int) -> None:
         """Drop the last `n_tokens` of `self.tokens` from the cache."""
 
+    @property
+    def _pending(self) -> int | None:
+        """The token that comes next, where it is drawn already."""
+        return self._drawn.get(len(self.tokens))
+
+    @_pending.setter
+    def _pending(self, token: int | None) -> None:
+        if token is None:
+            self._drawn.pop(len(self.tokens), None)
+        else:
+            self._drawn[len(self.tokens)] = token
+
     def _feed(self, tokens: list[int], pool: Pool | None, keep: int = 1) -> torch.Tensor:
         """Append tokens; logits `[keep, vocab]` of the last `keep` of them."""
+        self._let_go()
         logits = self._compute(tokens, pool, keep)
         self.engine.passes[len(tokens)] += 1
         self.tokens += tokens
@@ -111,8 +126,13 @@ class CachedText(ABC):
     def generate(
         self, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
     ) -> Step:
-        pool = None if propose else self.engine.new_pool()
-        return self._write(step_ends, sampling, max_tokens, propose, pool, Ahead([self._next_logits()]))
+        if propose is None:
+            self._let_go()
+            pool, ahead = self.engine.new_pool(), Ahead([self._next_logits()])
+            return self._write(step_ends, sampling, max_tokens, None, pool, ahead)
+        ahead, self._held = self._held or Ahead([self._next_logits()]), None
+        self.tokens += ahead.tokens
+        return self._write(step_ends, sampling, max_tokens, propose, None, ahead, hold=True)
 
     def rewrite(
         self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
@@ -120,9 +140,7 @@ class CachedText(ABC):
         if self._read is None or not 0 < n_tokens < len(self._read):
             raise ValueError(f"the last pass read no {n_tokens} tokens that could be rewritten")
         ahead = Ahead(self._read[-n_tokens - 1 :], Proposal(self.tokens[-n_tokens:]))
-        self._pending = None
-        length = len(self.tokens) - n_tokens
-        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        self._drop_notes(len(self.tokens) - n_tokens)
         return self._write(step_ends, sampling, max_tokens, propose, None, ahead)
 
     def _write(
@@ -133,8 +151,12 @@ class CachedText(ABC):
         propose: Propose | None,
         pool: Pool | None,
         ahead: Ahead,
+        hold: bool = False,
     ) -> Step:
-        """Settle one token after the other; a proposed one that is in the cache already costs no pass."""
+        """Settle one token after the other; a proposed one that is in the cache already costs no pass.
+
+        hold: keep what is ahead at the end for the next step, which then counts it.
+        """
         started = time.perf_counter()
         engine, start, self._read = self.engine, len(self.tokens) - len(ahead.tokens), None
         rng = np.random.default_rng((sampling.seed, start))
@@ -142,14 +164,13 @@ class CachedText(ABC):
         step.offered = len(ahead.tokens)
         anchor = self.tokens[:start][-4:]
         scores: list[tuple[torch.Tensor, ...]] = []
-        self._began = (start, self._pending)
-        upcoming = self._pending if self._pending is not None else ahead.next_token(sampling, rng)
-        self._pending = None
+        drawn = self._drawn.get(start)
+        upcoming = ahead.next_token(sampling, rng) if drawn is None else drawn
         while len(step.tokens) < max_tokens:
             is_eos = upcoming in engine.eos_ids
             text = step.text if is_eos else engine.text_after(anchor, [*step.tokens, upcoming])
             if step.tokens and not is_eos and step_ends(step.text, text[len(step.text) :]):
-                step.stop, self._pending = "step", upcoming
+                step.stop = "step"
                 break
             scores.append(score(ahead.rows[0][None], torch.tensor([upcoming], device=engine.device)))
             step.tokens.append(upcoming)
@@ -162,7 +183,7 @@ class CachedText(ABC):
                 left = 0 if is_eos else max_tokens - len(step.tokens)
                 answer = [*self.tokens[self._prompt_length :], upcoming]
                 proposal = propose(answer) if propose and left else Proposal([])
-                offered = proposal.tokens[:left]
+                offered = proposal.tokens if hold else proposal.tokens[:left]
                 rows = self._feed([upcoming, *offered], pool, keep=1 + len(offered))
                 ahead = Ahead(list(rows), replace(proposal, tokens=offered))
                 step.offered += len(offered)
@@ -171,9 +192,14 @@ class CachedText(ABC):
                 step.stop = "eos"
                 break
             upcoming = ahead.next_token(sampling, rng)
+        if hold and ahead.tokens and ahead.tokens[0] == upcoming and step.stop != "eos":
+            step.offered -= len(ahead.tokens)
+            del self.tokens[-len(ahead.tokens) :]
+            self._held = ahead
         else:
+            self._forget(len(ahead.tokens))
+        if step.stop != "eos":
             self._pending = upcoming
-        self._forget(len(ahead.tokens))
         self._logits = ahead.rows[0]
         self._mark()
         if scores:
@@ -181,8 +207,21 @@ class CachedText(ABC):
             step.scores = engine.tokens(step.tokens, *joined)
         if pool is not None:
             step.pooled = (pool.sums[:, 0, 0] / max(1, len(step.tokens))).cpu().numpy()
+            step.pooling = pool.seconds
         step.seconds = time.perf_counter() - started
         return step
+
+    def _let_go(self) -> None:
+        """Drop what was held for a next step."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self.tokens += held.tokens
+            self._forget(len(held.tokens))
+
+    def _drop_notes(self, length: int) -> None:
+        """Forget what is known of places beyond so many tokens."""
+        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        self._drawn = {k: v for k, v in self._drawn.items() if k <= length}
 
     def _forget(self, n_tokens: int) -> None:
         """Drop proposed tokens that were not kept from the cache."""
@@ -194,6 +233,7 @@ class CachedText(ABC):
         rng = np.random.default_rng((sampling.seed, len(self.tokens)))
         tokens: list[int] = []
         ids, probs = [], []
+        self._let_go()
         self._pending = None
         while len(tokens) < n_tokens:
             if tokens:
@@ -214,6 +254,7 @@ class CachedText(ABC):
         started = time.perf_counter()
         engine = self.engine
         parts = [engine.segment_tokens(s) for s in segments]
+        self._let_go()
         tokens = [t for part in parts for t in part]
         before = self._next_logits()
         pool = engine.new_pool(segments=len(parts))
@@ -221,7 +262,6 @@ class CachedText(ABC):
         ends = np.cumsum([len(p) for p in parts])
         for i, (end, part) in enumerate(zip(ends, parts, strict=True)):
             pool.weights[0, i, end - len(part) : end] = 1.0
-        self._pending = None
         start = len(self.tokens)
         logits = self._feed(tokens, pool, keep=len(tokens))
         for end in ends:
@@ -245,6 +285,7 @@ class CachedText(ABC):
                     pooled,
                     stop,  # type: ignore[arg-type]
                     seconds * len(part) / len(tokens),
+                    pooling=pool.seconds * len(part) / len(tokens),
                 )
             )
         return steps
@@ -255,10 +296,8 @@ class CachedText(ABC):
         length = len(self.tokens) - n_tokens
         if n_tokens < 0 or length < self._prompt_length:
             raise ValueError(f"can't roll back {n_tokens} tokens: the prompt itself would be lost")
+        self._let_go()
         self._forget(n_tokens)
-        began, upcoming = self._began
-        self._pending, self._read = upcoming if length == began else None, None
-        if length < began:
-            self._began = (length, None)
-        self._marks = {k: v for k, v in self._marks.items() if k <= length}
+        self._read = None
+        self._drop_notes(length)
         self._logits = self._marks.get(length)

@@ -80,6 +80,7 @@ class SglangText(CachedText):
         if propose:
             return super().generate(step_ends, sampling, max_tokens, propose)
         started = time.perf_counter()
+        self._let_go()
         before, layers = list(self.tokens), list(self.engine.slots)
         seed = _mix(sampling.seed, len(before))
         made = self.engine.write(before, self._pending, step_ends, sampling, max_tokens, seed)
@@ -91,6 +92,7 @@ class SglangText(CachedText):
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         started = time.perf_counter()
+        self._let_go()
         engine, anchor = self.engine, self.tokens[-4:]
         parts = [engine.segment_tokens(s) for s in segments]
         steps, found = engine.read(self.tokens, parts, list(engine.slots))

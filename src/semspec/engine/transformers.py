@@ -7,6 +7,7 @@ token. This module knows models, caches and tokens; it knows nothing of steps' m
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import cores, half, has_int8, packed, resolve
+from semspec.engine import alone, cores, half, has_int8, packed, resolve
 from semspec.engine.cache import new_cache
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
@@ -39,7 +40,8 @@ class TransformersText(CachedText):
 
     def _compute(self, tokens: list[int], pool: Pool | None, keep: int) -> torch.Tensor:
         ids = torch.tensor([tokens], device=self.engine.device)
-        return self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
+        with alone.one_text():
+            return self.engine.forward(ids, self._cache, pool, logits_to_keep=keep)[0]
 
     def _crop(self, n_tokens: int) -> None:
         self._cache.crop(-n_tokens)
@@ -66,7 +68,9 @@ class TransformersEngine(LocalEngine):
     def _hook(self, layer: int):  # type: ignore[no-untyped-def]
         def collect(module: nn.Module, args: Any, output: Any) -> None:
             if self._pool is not None and (slot := self.slots.get(layer)) is not None:
+                started = time.perf_counter()
                 self._pool.add(slot, output[0] if isinstance(output, tuple) else output)
+                self._pool.seconds += time.perf_counter() - started
 
         return collect
 
@@ -131,6 +135,9 @@ def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:
 def placed(model: Any, weights: str, device: str) -> Any:
     """A model as `from_pretrained` gives it on its device, its linear layers in the format's fastest form there."""
     if weights == "int8":
+        own = model.config.get_text_config()
+        if own._attn_implementation == "sdpa":
+            own._attn_implementation = alone.NAME
         return replace(model, Int8Linear)
     if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):
         return replace(model, HalfLinear)

@@ -24,8 +24,7 @@ from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost
 from semspec.planning.gain import LENGTHS
-from semspec.planning.placements import Placement, Timed, candidates, placements, time_all, time_one
-from semspec.problems import load
+from semspec.planning.placements import Placement, Timed, candidates, placements, sample_text, time_all, time_one
 from semspec.provenance import collect, place
 from semspec.report import figures
 from semspec.report.tables import DASH, Table
@@ -257,7 +256,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     made = files.read_json(results / "summary.json").get("provenance", {})
     roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
     _same(made, settings, roles, results)
-    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
+    problems = sample_text(settings)
     with _bar(len(roles)) as bar:
         timed = [
             time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
@@ -312,14 +311,12 @@ def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[s
     for row in rows:
         passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
         scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
-        unseen = () if _pools(row["method"]) else ROLES
-        by_method.setdefault(row["method"], []).append(
-            (cost.seconds(passes, unseen=unseen) + scoring, row["latency_s"])
-        )
+        modelled = cost.seconds(passes, unseen=not _pools(row["method"])) + scoring
+        by_method.setdefault(row["method"], []).append((modelled, row["latency_s"]))
     out = {}
     for name, seconds in by_method.items():
-        modelled, measured = (float(np.mean(part)) for part in zip(*seconds, strict=True))
-        out[name] = {"predicted_s": modelled, "measured_s": measured, "ratio": modelled / measured}
+        predicted_s, measured_s = (float(np.mean(part)) for part in zip(*seconds, strict=True))
+        out[name] = {"predicted_s": predicted_s, "measured_s": measured_s, "ratio": predicted_s / measured_s}
     return out
 
 

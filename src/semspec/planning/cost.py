@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -72,11 +72,17 @@ class Cost:
     judge: float = 0.0
     plain: Mapping[str, Curve] = field(default_factory=dict)
 
-    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0, unseen: Collection[str] = ()) -> float:
-        """{role: its passes} and how many steps were judged -> seconds. unseen: the roles that pool nothing."""
-        curves: dict[str, Curve] = {role: getattr(self, role) for role in work}
-        curves |= {role: self.plain[role] for role in unseen if role in self.plain}
-        return self.judge * judged + sum(curves[role].of(passes) for role, passes in work.items())
+    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0, unseen: bool = False) -> float:
+        """{role: its passes} and how many steps were judged -> seconds. unseen: nothing is pooled; else it is while the
+        draft writes (passes of one token) and the target reads."""
+        total = self.judge * judged
+        for role, passes in work.items():
+            own: Curve = getattr(self, role)
+            plain = self.plain.get(role, own)
+            for width, count in passes.items():
+                pools = not unseen and (width == 1) == (role == "draft")
+                total += count * (own if pools else plain).at(width)
+        return total
 
     def to_json(self) -> dict[str, Any]:
         found = {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}

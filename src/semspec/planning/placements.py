@@ -91,9 +91,15 @@ def candidates(settings: Settings, drafts: Sequence[str]) -> list[tuple[str, str
     return found
 
 
+def sample_text(settings: Settings) -> list[Problem]:
+    """The questions that models are timed on."""
+    chosen = settings.contexts
+    return load(chosen.dataset, "validation", QUESTIONS, settings.seed, chosen.data_dir or None)
+
+
 def time_all(settings: Settings, drafts: Sequence[str], tick: Callable[[str], None]) -> list[Timed]:
     """Every candidate's curve, a model at a time."""
-    problems = load(settings.contexts.dataset, "validation", QUESTIONS, settings.seed)
+    problems = sample_text(settings)
     return [time_one(settings, *c, problems, tick) for c in candidates(settings, drafts)]
 
 

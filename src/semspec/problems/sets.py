@@ -11,13 +11,15 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+from semspec import provenance
 from semspec.errors import UserError
+from semspec.files import sha256
 from semspec.problems import language
 from semspec.problems.answer import boxes, final_answer
 from semspec.problems.jsonl import after_hashes, objects, read_problems, to_problem
@@ -29,6 +31,7 @@ VALIDATION_SHARE = 0.1  # of GSM8K's and s1K's training files
 S1K_DOMAINS = ("math", "science")
 GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 S1K = ("simplescaling/s1K-1.1", None)  # no pinned revision: the ids of its problems name the commit in use
+S1K_FILE = "data/train-00000-of-00001.parquet"
 # Sets with test questions only: repository, revision and file on the hub.
 TEST_ONLY = {
     "math500": ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", "test.jsonl"),
@@ -36,10 +39,12 @@ TEST_ONLY = {
     "amc23": ("math-ai/amc23", "80815d37005feb82cd7f8fbc6901d5d3eff43057", "test-00000-of-00001.parquet"),
     "gpqa_diamond": ("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond.csv"),
 }
+GENERATED = {"gsm_symbolic": "reasoning-gym", "synthetic": "semspec"}  # by which package
 DATASETS = ("gsm_symbolic", "gsm8k", *TEST_ONLY, "s1k", *(f"s1k:{d}" for d in S1K_DOMAINS), "synthetic")
 _GPQA_OPTIONS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 # SHA-256 (first 12 digits) of the letters and digits of s1K's questions that MATH-500 has too.
 S1K_IN_MATH500 = frozenset({"93915f4fdfc6", "338dfa70548e", "a9597142e19c"})
+S1K_CHAINS = ("deepseek_thinking_trajectory", "gemini_thinking_trajectory", "trace")  # the first that a row has
 
 
 def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path | str | None = None) -> list[Problem]:
@@ -71,7 +76,22 @@ def load(dataset: str, split: Split, limit: int, seed: int = 0, data_dir: Path |
     raise _unknown(dataset)
 
 
-def check_dataset(dataset: str, split: Split) -> None:
+def source(dataset: str, split: Split, data_dir: Path | str | None = None) -> str:
+    """Where `load` has the problems from: `REPOSITORY@REVISION` on the hub, `PACKAGE VERSION` that generates them, or
+    `FILE sha256:DIGEST`. Names no folder.
+    """
+    if dataset in GENERATED:
+        return f"{GENERATED[dataset]} {provenance.version(GENERATED[dataset])}"
+    if dataset.endswith(".jsonl") or data_dir is not None:
+        file = Path(dataset) if dataset.endswith(".jsonl") else _local(dataset, split, Path(str(data_dir)))
+        return f"{file.name} sha256:{sha256(file)}"
+    if dataset.partition(":")[0] == "s1k":
+        return f"{S1K[0]}@{_commit(_hub_file(*S1K, S1K_FILE, 's1k'))}"
+    repo, revision = GSM8K if dataset == "gsm8k" else TEST_ONLY[dataset][:2]
+    return f"{repo}@{revision}"
+
+
+def check_dataset(dataset: str, split: Split, data_dir: Path | str | None = None) -> None:
     """`UserError` when the name is unknown, the file is none, or the set has no such split; fetches nothing."""
     if dataset.endswith(".jsonl"):
         read_problems(dataset)
@@ -81,6 +101,8 @@ def check_dataset(dataset: str, split: Split) -> None:
         raise _no_split(dataset, split)
     elif dataset.partition(":")[0] == "s1k" and split == "test":
         raise _no_test(dataset)
+    elif data_dir is not None and dataset not in GENERATED:
+        load(dataset, split, 1, data_dir=data_dir)
 
 
 def check_apart(trained_on: str, tested_on: str) -> None:
@@ -99,6 +121,19 @@ def check_apart(trained_on: str, tested_on: str) -> None:
         f"the probes would be tested on what they are trained on ({shared}); "
         "write two files without a question in common, one for contexts.dataset and one for bench.dataset"
     )
+
+
+def _local(dataset: str, split: str, folder: Path) -> Path:
+    """The file of a published set in a `data_dir`."""
+    if dataset == "gsm8k":
+        return folder / "gsm8k" / f"{_published(split)}.jsonl"
+    name = dataset.partition(":")[0]
+    return folder / name / ("s1k_questions.jsonl" if name == "s1k" else f"{name}.jsonl")
+
+
+def _published(split: str) -> str:
+    """GSM8K's own split, of which ours is one or a part."""
+    return "test" if split == "test" else "train"
 
 
 def _words(problems: Iterable[Problem]) -> set[str]:
@@ -165,9 +200,9 @@ def _synthetic(split: str, limit: int, seed: int) -> list[Problem]:
 
 
 def _gsm8k(split: str, limit: int, folder: Path | None) -> list[Problem]:
-    part = "test" if split == "test" else "train"
+    part = _published(split)
     if folder is not None:
-        problems = read_problems(folder / "gsm8k" / f"{part}.jsonl")
+        problems = read_problems(_local("gsm8k", split, folder))
     else:
         rows = _hub_rows(*GSM8K, f"main/{part}-00000-of-00001.parquet", "gsm8k")
         problems = [Problem(f"gsm8k/{part}/{i}", r["question"], after_hashes(r["answer"])) for i, r in enumerate(rows)]
@@ -186,7 +221,7 @@ def _test_only(dataset: str, split: str, limit: int, seed: int, folder: Path | N
         raise _no_split(dataset, split)
     if folder is not None:
         # GPQA's source has the right option first
-        problems = read_problems(folder / dataset / f"{dataset}.jsonl", seed, dataset != "gpqa_diamond")[:limit]
+        problems = read_problems(_local(dataset, split, folder), seed, dataset != "gpqa_diamond")[:limit]
         return [replace(p, domain="science") for p in problems] if dataset == "gpqa_diamond" else problems
     rows = _hub_rows(*TEST_ONLY[dataset], dataset)[:limit]
     if dataset == "gpqa_diamond":
@@ -215,22 +250,43 @@ def _s1k(dataset: str, split: str, limit: int, folder: Path | None) -> list[Prob
     """
     if split == "test":
         raise _no_test(dataset)
-    problems: list[Problem] = []
-    if folder is not None:
-        path = folder / "s1k" / "s1k_questions.jsonl"
-        rows = [(number, row) for number, row in objects(path) if row.get("answer") is not None]
-        problems = [replace(to_problem(row, path, n, 0), domain=_s1k_domain(row)) for n, row in rows]
-    else:
-        repo, revision = S1K
-        path = _hub_file(repo, revision, "data/train-00000-of-00001.parquet", "s1k")
-        commit = path.parent.parent.name[:12]  # the cache keeps a file as snapshots/COMMIT/data/FILE
-        for i, row in enumerate(_table(path)):
-            answer = _short_answer(str(row["solution"]))
-            if answer:
-                problems.append(Problem(f"s1k@{commit}/{i}", row["question"], answer, _s1k_domain(row)))
     wanted = dataset.partition(":")[2]
-    kept = [p for p in problems if wanted in ("", p.domain) and _letters_hash(p.question) not in S1K_IN_MATH500]
-    return _part(kept, split)[:limit]
+    return _part((p for p, _ in _s1k_rows(folder) if wanted in ("", p.domain)), split)[:limit]
+
+
+def s1k_chains(data_dir: Path | str | None = None) -> dict[str, str]:
+    """{problem id: its reasoning chain}, of those problems of `s1k`, whatever their split, whose source has one."""
+    found = {}
+    for problem, row in _s1k_rows(Path(data_dir) if data_dir is not None else None):
+        chains = [row[name] for name in S1K_CHAINS if isinstance(row.get(name), str) and row[name].strip()]
+        if chains:
+            found[problem.id] = chains[0]
+    return found
+
+
+def _s1k_rows(folder: Path | None) -> Iterator[tuple[Problem, dict[str, Any]]]:
+    """The problems that are used, each with its row in the source."""
+    rows = _s1k_hub() if folder is None else _s1k_folder(_local("s1k", "train", folder))
+    return ((p, row) for p, row in rows if _letters_hash(p.question) not in S1K_IN_MATH500)
+
+
+def _s1k_folder(path: Path) -> Iterator[tuple[Problem, dict[str, Any]]]:
+    for number, row in objects(path):
+        if row.get("answer") is not None:
+            yield replace(to_problem(row, path, number, 0), domain=_s1k_domain(row)), row
+
+
+def _s1k_hub() -> Iterator[tuple[Problem, dict[str, Any]]]:
+    path = _hub_file(*S1K, S1K_FILE, "s1k")
+    for i, row in enumerate(_table(path)):
+        answer = _short_answer(str(row["solution"]))
+        if answer:
+            yield Problem(f"s1k@{_commit(path)[:12]}/{i}", row["question"], answer, _s1k_domain(row)), row
+
+
+def _commit(path: Path) -> str:
+    """The commit of a file in the hub's cache, which keeps it as snapshots/COMMIT/data/FILE."""
+    return path.parent.parent.name
 
 
 def _s1k_domain(row: dict[str, Any]) -> str:
@@ -286,5 +342,5 @@ def _hub_file(repo: str, revision: str | None, name: str, dataset: str) -> Path:
     except Exception as e:
         raise UserError(
             f"{dataset} could not be fetched from {repo} on the hub ({type(e).__name__}); "
-            f"use a FILE.jsonl as the dataset, or --data-dir DIR with {dataset}/*.jsonl in it"
+            f"use a FILE.jsonl as the dataset, or --data-dir DIR (contexts.data_dir) with {dataset}/*.jsonl in it"
         ) from None

@@ -21,15 +21,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#24292f"  # replaced by the page's text colour when inlined
-# Okabe and Ito's palette, distinguishable with every common colour vision; markers differ as well.
+# Okabe and Ito's palette first, distinguishable with every common colour vision; markers and dashes differ as well.
 COLOURS = {"target": "#0072b2", "draft": "#d55e00", "semantic": "#009e73"}
-_MORE = ("#cc79a7", "#e69f00", "#56b4e9")
-_SIX = (COLOURS["draft"], COLOURS["target"], *_MORE, COLOURS["semantic"])  # as Table 4 orders the methods
+_MORE = (
+    *("#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999933", "#6a3d9a", "#7f7f7f", "#c2185b"),
+    *("#17becf", "#ddcc77", "#f4a6a0", "#5c7cfa", "#84a98c", "#aa4499"),
+)  # of everything without a colour of its own
 _RULE_COLOURS = ("#009e73", "#0072b2", "#d55e00", "#cc79a7")
 _AUTHOR_MARKERS = (("o", "target"), ("^", "draft"))
-_MARKERS = ("o", "s", "D", "^", "v", "P")
-PHASE_TITLES = {"draft": "draft writes", "verify": "target reads", "score": "scoring", "write": "target writes"}
-_PHASE_COLOURS = ("#d55e00", "#56b4e9", "#cc79a7", "#0072b2")
+_FIXED_MARKERS = {"target": "s", "draft": "^", "semantic": "D"}
+_MORE_MARKERS = ("o", "v", "P", "X", "<")
+_MARKERS = (*_FIXED_MARKERS.values(), *_MORE_MARKERS)
+# none is that of a reference line, which is "--" or ":"
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 1.5)), "-.", (0, (3, 1, 1, 1, 1, 1)))
+PHASE_TITLES = {
+    "draft": "draft writes",
+    "verify": "target reads",
+    "pool": "summing states",
+    "score": "scoring",
+    "write": "target writes",
+}
+_PHASE_COLOURS = ("#d55e00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2")
 LOSSES = {"train_loss": "training", "val_loss": "held-out questions"}
 _RC = {
     "font.size": 10,
@@ -46,9 +58,11 @@ _RC = {
 }
 
 
-def colour(name: str, place: int = 0) -> str:
-    """The colour of a method or author; `place` picks one for names without a fixed colour."""
-    return COLOURS.get(name, _MORE[place % len(_MORE)])
+def looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """{method: (colour, marker)}; no two of `names` share a colour as long as there are colours left."""
+    others = [n for n in names if n not in COLOURS]
+    free = {n: (_MORE[i % len(_MORE)], _MORE_MARKERS[i % len(_MORE_MARKERS)]) for i, n in enumerate(others)}
+    return {n: (COLOURS[n], _FIXED_MARKERS[n]) if n in COLOURS else free[n] for n in names}
 
 
 def blank(width: float = 5.2, height: float = 3.7, columns: int = 1, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
@@ -90,15 +104,13 @@ def inline(svg: str, name: str) -> str:
 
 def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Figure:
     """Pass@1 against latency, one point per method, with both 95% intervals; methods off the Pareto front are paler."""
-    import matplotlib as mpl
-
-    many = len(names) > 6
+    many, look = len(names) > 6, looks(names)
     figure, ax = blank(9.2, 4.6) if many else blank()
     front = pareto({n: methods[n] for n in names})
     if len(front) > 1:
         x, y = [methods[n]["latency_s"] for n in front], [100 * methods[n]["pass_at_1"] for n in front]
         ax.step(x, y, where="post", color=INK, linewidth=1.2, linestyle="--", alpha=0.6, zorder=1)
-    for place, name in enumerate(names):
+    for name in names:
         m = methods[name]
         x, y = m["latency_s"], 100 * m["pass_at_1"]
         x_ci = m.get("latency_s_ci") or [x, x]
@@ -108,8 +120,8 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
             [y],
             xerr=[[max(0, x - x_ci[0])], [max(0, x_ci[1] - x)]],
             yerr=[[max(0, y - y_ci[0])], [max(0, y_ci[1] - y)]],
-            fmt=_MARKERS[place % len(_MARKERS)],
-            color=COLOURS.get(name, mpl.colormaps["tab20"](place % 20)) if many else colour(name, place),
+            fmt=look[name][1],
+            color=look[name][0],
             markersize=8,
             elinewidth=1.4,
             capsize=3,
@@ -123,22 +135,25 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
     return figure
 
 
-def paper_plane(sources: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[float, float]]]]]) -> Figure:
+def paper_plane(
+    sources: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[float, float]]]]], methods: Mapping[str, str]
+) -> Figure:
     """The paper's Figure 3: a row of panels per source, a panel per benchmark, Pass@1 over latency.
 
-    sources: [(title, {benchmark: {method: (latency, Pass@1)}})], all with the same benchmarks.
+    sources: [(title, {benchmark: {row: (latency, Pass@1)}})], all with the same benchmarks; methods: {row: method}.
     """
     from matplotlib.lines import Line2D
 
     groups = list(sources[0][1])
     figure, axes = blank(2.1 * len(groups) + 0.6, 2.2 * len(sources) + 0.5, len(groups), len(sources), squeeze=False)
-    methods = list(dict.fromkeys(m for _, panels in sources for panel in panels.values() for m in panel))
-    look = {m: (_MARKERS[i % len(_MARKERS)], _SIX[i % len(_SIX)]) for i, m in enumerate(methods)}
+    shown = list(dict.fromkeys(m for _, panels in sources for panel in panels.values() for m in panel))
+    by_method = looks([methods[m] for m in shown])
+    look = {m: by_method[methods[m]] for m in shown}
     for row, (title, panels) in zip(axes, sources, strict=True):
         row[0].set_ylabel("Pass@1, %")
         for ax, group in zip(row, groups, strict=True):
             for method, (x, y) in panels[group].items():
-                ax.plot([x], [100 * y], look[method][0], color=look[method][1], markersize=7)
+                ax.plot([x], [100 * y], look[method][1], color=look[method][0], markersize=7)
             ax.set_title(group, fontsize=9)
             if panels[group]:
                 ax.set_xlim(left=0, right=1.1 * max(x for x, _ in panels[group].values()))
@@ -148,8 +163,38 @@ def paper_plane(sources: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[flo
                 text = "not in the paper" if title.startswith("The paper") else "not run"
                 ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", alpha=0.6)
         row[len(groups) // 2].set_xlabel(f"Latency, s. {title}", fontsize=9)
-    handles = [Line2D([], [], marker=k, color=c, linestyle="", label=m) for m, (k, c) in look.items()]
+    handles = [Line2D([], [], marker=k, color=c, linestyle="", label=m) for m, (c, k) in look.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, max(1, len(handles))), fontsize=9)
+    return figure
+
+
+def by_setting(rows: Sequence[str], measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
+    """The paper's Figures 4 and 5: Pass@1 and tokens a second for each of `rows`, a line for each benchmark.
+
+    measured: {benchmark: {row: its summary}}; Pass@1 with its 95% interval.
+    """
+    figure, axes = blank(8.6, 3.6, 2)
+    for i, (group, summaries) in enumerate(measured.items()):
+        known = [(place, summaries[row]) for place, row in enumerate(rows) if row in summaries]
+        at = np.array([place for place, _ in known]) + 0.06 * (i - (len(measured) - 1) / 2)
+        style = {
+            "color": _MORE[i % len(_MORE)],
+            "marker": _MORE_MARKERS[i % len(_MORE_MARKERS)],
+            "linestyle": _DASHES[i % len(_DASHES)],
+            "linewidth": 1.2,
+        }
+        y = np.array([100 * s["pass_at_1"] for _, s in known])
+        ends = np.array([s.get("pass_at_1_ci") or [s["pass_at_1"]] * 2 for _, s in known])
+        spread = np.maximum(0, [y - 100 * ends[:, 0], 100 * ends[:, 1] - y])
+        axes[0].errorbar(at, y, yerr=spread, elinewidth=1.2, capsize=3, label=group, **style)
+        axes[1].plot(at, np.array([s["tps"] for _, s in known], dtype=float), **style)
+    for ax, title in zip(axes, ("Pass@1, %", "Tokens per second"), strict=True):
+        ax.set_xticks(range(len(rows)), rows)
+        ax.set(ylabel=title, xlim=(-0.5, len(rows) - 0.5))
+    axes[0].set_ylim(-5, 105)
+    axes[1].margins(y=0.12)
+    axes[1].set_ylim(bottom=0)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(5, len(measured)))
     return figure
 
 
@@ -178,8 +223,8 @@ def reliability(true: np.ndarray, predicted: np.ndarray, role: str, bins: int = 
     x = [float(predicted[p].mean()) for p in parts]
     y = [float(true[p].mean()) for p in parts]
     sizes = [18 + 90 * len(p) / len(true) for p in parts]
-    ax.plot(x, y, color=colour(role), linewidth=1.2, alpha=0.7)
-    ax.scatter(x, y, s=sizes, color=colour(role), label=f"{len(parts)} bins of equal count")
+    ax.plot(x, y, color=COLOURS[role], linewidth=1.2, alpha=0.7)
+    ax.scatter(x, y, s=sizes, color=COLOURS[role], label=f"{len(parts)} bins of equal count")
     ax.set(xlabel="Predicted semantic probability", ylabel="Mean label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     ax.legend(loc="upper left", fontsize=9)
     return figure
@@ -192,7 +237,8 @@ def tradeoff(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], true_share: fl
     """
     figure, ax = blank(5.2, 3.9)
     for place, (title, (share, unsaid)) in enumerate(curves.items()):
-        ax.plot(100 * share, 100 * unsaid, color=_RULE_COLOURS[place % len(_RULE_COLOURS)], label=title)
+        style = {"color": _RULE_COLOURS[place % len(_RULE_COLOURS)], "linestyle": _DASHES[place % len(_DASHES)]}
+        ax.plot(100 * share, 100 * unsaid, label=title, **style)
     ax.axhline(100 * chance, color=INK, linewidth=1, linestyle="--", label="at random")
     ax.axvline(100 * true_share, color=INK, linewidth=1, linestyle=":", label="accepted by the true rule")
     ax.set(xlabel="Draft steps accepted, %", ylabel="Of those, never said by the target, %", xlim=(0, 100))
@@ -211,7 +257,7 @@ def training(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
         for style, key in zip(("-", "--"), LOSSES, strict=True):
             points = [(i + 1, e[key]) for i, e in enumerate(histories[role]) if e.get(key) is not None]
             if points:
-                ax.plot(*zip(*points, strict=True), style, color=colour(role), label=LOSSES[key])
+                ax.plot(*zip(*points, strict=True), style, color=COLOURS[role], label=LOSSES[key])
         ax.set(title=f"{role}'s probe", xlabel="Epoch")
         ax.set_ylim(bottom=0)
     np.atleast_1d(axes)[0].set_ylabel("Squared error")

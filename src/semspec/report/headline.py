@@ -1,6 +1,7 @@
 """What a comparison says, in sentences that are built from its numbers: no claim that the intervals do not carry.
 
-Of a few methods each gets its own sentence; many are put into groups. Computes no metric.
+Of a few methods each gets its own sentence; many are put into groups. A speed is always the target's summed latency
+over the method's (`speedup_total`). Computes no metric.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ def _each(methods: Mapping[str, Summary], names: list[str]) -> tuple[list[str], 
     caveats: list[str] = []
     for name in names:
         m = methods[name]
-        if m.get("speedup") is None:
+        if m.get("speedup_total") is None:
             lines.append(f"{name}: Pass@1 {BY_KEY['pass_at_1'].text(m)} in {BY_KEY['latency_s'].text(m)} s a problem.")
             continue
         diff, _, ci = BY_KEY["pass_at_1_diff"].text(m).partition(" ")
-        speed = BY_KEY["speedup"].text(m)
+        speed = BY_KEY["speedup_total"].text(m)
         lines.append(f"{name}: {speed} the speed of the target at {diff} points Pass@1 {ci}.")
-        if m["speedup_ci"][0] <= 1 <= m["speedup_ci"][1]:
+        if m["speedup_total_ci"][0] <= 1 <= m["speedup_total_ci"][1]:
             caveats.append(f"The speed-up interval of {name} includes 1: no difference in speed is shown.")
         if m["pass_at_1_diff_ci"][0] <= 0 <= m["pass_at_1_diff_ci"][1]:
             caveats.append(f"The Pass@1 interval of {name} includes 0: no difference in quality is shown.")

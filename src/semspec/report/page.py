@@ -1,7 +1,8 @@
 """The report: reads what the stages wrote; writes pages that need nothing else, tables and figures.
 
-The comparison must be there; everything about probes is optional, and a section whose input is missing says
-so. All text that a model wrote reaches the page escaped. Computes no metric itself.
+The comparison must be there; everything about probes is optional, and a section whose input is missing says so. All
+text that a model wrote reaches the page escaped. Defines no metric: bench.metrics computes them from the answers again,
+so that a run made by an older version is shown by the definitions that stand beside its numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import numpy as np
 
 from semspec import config
 from semspec.bench import runner
-from semspec.bench.metrics import BY_KEY, METRICS, Metric, order
+from semspec.bench.metrics import BY_KEY, METRICS, Metric, order, summarize
 from semspec.decoding.semantic import Semantic
 from semspec.errors import UserError
 from semspec.files import atomic, read_json, read_parquet, read_safetensors
 from semspec.probe import evaluation
-from semspec.report import figures, paper, problems, tables
+from semspec.report import figures, paper, problems, salvage, tables
 from semspec.report.headline import headline
 from semspec.rules import in_words, ratio
+from semspec.schema import Bench
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,36 @@ class Picture:
     svg: str
 
 
+def measured(folder: Path, settings: Settings | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows and summary of a finished comparison, its metrics computed from the rows by today's definitions.
+
+    `settings` are those of the run, None where they are not known. Raises `UserError` where the folder holds no
+    finished comparison, or rows that lack what a metric needs.
+    """
+    rows, summary = runner.read(folder)
+    try:
+        methods = summarize(rows, *resampling(settings, summary))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        path = folder / "results.jsonl"
+        raise UserError(f"{path} holds rows without what every metric needs ({error}); run the bench again") from None
+    for name in _judged_unpooled(rows):
+        methods[name]["score_share"] = None
+    return rows, summary | {"methods": methods}
+
+
+def _judged_unpooled(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Methods that judged by p and q, of a version that did not time the summing up of hidden states on its own."""
+    judged = (r for r in rows if any(s.get("p") is not None for s in r.get("trace") or ()))
+    return {r["method"] for r in judged if "pool" not in r["phases"]}
+
+
+def resampling(settings: Settings | None, summary: Mapping[str, Any]) -> tuple[int, int]:
+    """(resamples, seed) of a run's confidence intervals; the defaults where they are not known."""
+    if settings is not None:
+        return settings.bench.bootstrap, settings.seed
+    return Bench().bootstrap, int((summary.get("provenance") or {}).get("seed") or 0)
+
+
 @dataclass
 class Inputs:
     """Everything the report reads; None where a stage has not run."""
@@ -56,13 +88,13 @@ class Inputs:
     truth: dict[str, Any]
 
     @classmethod
-    def read(cls, root: Path, results: Path | None = None) -> Inputs:
-        """Of the project in `root`, or of the folder `results` of a bench alone."""
+    def read(cls, root: Path, results: Path | None = None, settings: Settings | None = None) -> Inputs:
+        """Of the project in `root`, or of the folder `results` of a bench alone; `settings` are those of its run."""
 
         def optional(name: str, reader: Any) -> Any:
             return reader(root / name) if results is None and (root / name).exists() else None
 
-        rows, summary = runner.read(results or root / runner.BENCH)
+        rows, summary = measured(results or root / runner.BENCH, settings)
         return cls(
             rows=rows,
             summary=summary,
@@ -166,6 +198,21 @@ def _tradeoff(predictions: pd.DataFrame, folder: Path) -> list[Picture]:
     return [Picture("What a rule accepts", caption, figures.save(figure, folder, "tradeoff"))]
 
 
+def evenly(label: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, int]:
+    """Places of samples drawn from each 0.1 interval of `label` ([n], in [0, 1]) alike, in order, and how many of each
+    at most (the paper's Figure 2).
+
+    That is what the middle one of the intervals that are not empty has, and no more than `most` in all; an interval
+    with fewer gives what it has.
+    """
+    interval = np.clip(np.floor(10 * label + 1e-9), 0, 9).astype(int)
+    sizes = np.bincount(interval, minlength=10)
+    share = max(1, min(int(np.median(sizes[sizes > 0])), most // int((sizes > 0).sum())))
+    rng = np.random.default_rng(seed)
+    each = [rng.permutation(np.flatnonzero(interval == i))[:share] for i in range(10)]
+    return np.sort(np.concatenate(each)), share
+
+
 def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture | None, str]:
     """The map of the target's hidden states, or None and what is missing."""
     from semspec.probe.features import choose_layers
@@ -176,32 +223,46 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
     table = table.merge(inputs.labels, on="sample_id").dropna(subset=["p_target"])
     if len(table) < 3:
         return None, f"No map: only {len(table)} samples have a label under the target."
-    if len(table) > settings.report.max_points:
-        rng = np.random.default_rng(settings.seed)
-        table = table.iloc[np.sort(rng.choice(len(table), settings.report.max_points, replace=False))]
+    label = table["p_target"].to_numpy(float)
+    drawn, share = evenly(label, settings.report.max_points, settings.seed)
+    table = table.iloc[drawn]
     hidden = read_safetensors(inputs.hidden)["hidden"]
     layer = choose_layers(settings.train.layers_of("target"), hidden.shape[1])[-1]
     points, axis = figures.project(hidden[table["row"].to_numpy(), layer], settings.seed, settings.report.projection)
     figure = figures.state_map(points, table["p_target"].to_numpy(float), table["author"].tolist(), axis)
     how = {"UMAP": "UMAP on at most 50 principal components", "PCA": "the first two principal components"}[axis]
     caption = (
-        f"{len(table)} samples as the target reads them: mean state of layer {layer}, by {how}. "
-        "Distances between far groups mean little."
+        f"{len(table)} of {len(label)} samples as the target reads them, drawn at random, at most {share} from each "
+        f"tenth of semantic probability: mean state of layer {layer}, by {how}. Distances between far groups mean "
+        "little."
     )
     return Picture("Map of hidden states", caption, figures.save(figure, folder, "hidden_states")), ""
 
 
-def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.Filled], Picture]:
-    """The paper's tables with ours in them, and its Figure 3."""
+def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.Filled], list[Picture], list[str]]:
+    """The paper's tables with ours in them, its Figures 3 to 5, and what is missing of these."""
     filled = {layout.name: paper.fill(layout, runs) for layout in paper.LAYOUTS}
-    figure = figures.paper_plane(paper.plane(filled[paper.TABLE_4.name]))
+    figure = figures.paper_plane(paper.plane(filled[paper.TABLE_4.name]), paper.METHODS)
+    several = " {} may hold several runs: see the notes below {}." if len(runs) > 1 else ""
     caption = (
         "Drawn from the numbers of Table 4, the paper's in its own rows of panels. Each panel has its own scales: "
-        "seconds on different machines do not compare."
-        + (" A panel of ours may hold several runs: see the notes below Table 4." if len(runs) > 1 else "")
+        "seconds on different machines do not compare." + several.format("A panel of ours", "Table 4")
     )
     svg = figures.save(figure, folder, "paper_figure3")
-    return list(filled.values()), Picture("Figure 3: Pass@1 against latency", caption, svg)
+    shown, missing = [Picture("Figure 3: Pass@1 against latency", caption, svg)], []
+    for layout in (paper.FIGURE_4, paper.FIGURE_5):
+        title = layout.title
+        lines = {group: rows for group, rows in filled[layout.name].measured.items() if len(rows) > 1}
+        if not lines:
+            missing.append(f"{title}: no picture; {paper.NOT_RUN} with two of them on one problem set.")
+            continue
+        picture = figures.save(figures.by_setting(layout.rows, lines), folder, layout.name)
+        caption = (
+            "Ours alone, from the numbers of the table above; bars are 95% intervals over problems. The paper prints "
+            "no numbers for its picture." + several.format("A line", "the table")
+        )
+        shown.append(Picture(title, caption, picture))
+    return list(filled.values()), shown, missing
 
 
 def comparison(folder: Path, summary: Mapping[str, Any], settings: Settings | None) -> paper.Run:
@@ -218,7 +279,17 @@ def comparison(folder: Path, summary: Mapping[str, Any], settings: Settings | No
     weights = dict.fromkeys(str(entries[k]) for r in ROLES if (k := f"{r}_weights") in entries)
     commit = str((entries.get("code") or {}).get("commit") or "")[:10]
     how += [*(["/".join(weights)] if weights else []), *machines(entries), *([f"commit {commit}"] if commit else [])]
-    return paper.Run(str(folder), f"{draft} → {target}", dataset, summary["methods"], settings, ", ".join(how))
+    pair, trained = f"{draft} → {target}", trained_on(entries)
+    return paper.Run(str(folder), pair, dataset, summary["methods"], settings, ", ".join(how), trained)
+
+
+def trained_on(entries: Mapping[str, Any]) -> dict[str, str]:
+    """{method: the problem set that its probes were trained on}, as a run's provenance has it; {} of an older run."""
+    probes = entries.get("probes")
+    if not isinstance(probes, Mapping):
+        return {}
+    known = {name: p.get("domain") for name, p in probes.items() if isinstance(p, Mapping)}
+    return {str(name): str(domain) for name, domain in known.items() if domain}
 
 
 def beside(own: paper.Run, folders: Sequence[Path], root: Path) -> list[paper.Run]:
@@ -228,8 +299,8 @@ def beside(own: paper.Run, folders: Sequence[Path], root: Path) -> list[paper.Ru
         if folder.resolve() in seen:
             continue
         seen.add(folder.resolve())
-        summary = runner.read(folder)[1]
-        run = comparison(folder, summary, runner.recorded(folder, root))
+        settings = runner.recorded(folder, root)
+        run = comparison(folder, measured(folder, settings)[1], settings)
         if run.pair != own.pair:
             raise UserError(f"{folder} compares methods on {run.pair}, this report is on {own.pair}; leave it out")
         found.append(run)
@@ -253,10 +324,11 @@ def build(
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     root = Path(root)
-    inputs, out = Inputs.read(root, results), results / "report" if results else root / OUT
+    known = settings if recorded else None
+    inputs, out = Inputs.read(root, results, known), results / "report" if results else root / OUT
     methods = inputs.summary["methods"]
     names, entries = order(list(methods)), inputs.summary.get("provenance") or {}
-    own = comparison(results or root / runner.BENCH, inputs.summary, settings if recorded else None)
+    own = comparison(results or root / runner.BENCH, inputs.summary, known)
     draft, target = own.pair.split(" → ")
     runs = [own, *beside(own, others, root)]
     pictures = out / "figures"
@@ -269,7 +341,8 @@ def build(
     )
     time_spent = Picture(
         "Where the time goes",
-        "Mean over problems. Scoring is what lies between the pooled states and the verdict.",
+        "Mean over problems. Scoring is what lies between the summed states and the verdict; where summing them was "
+        "not timed on its own it is part of drafting and reading.",
         figures.save(
             figures.phases({n: methods[n]["phases"] for n in names}, {n: methods[n]["latency_s"] for n in names}),
             pictures,
@@ -288,9 +361,12 @@ def build(
     probe = tables.Probes.of(inputs.metrics, settings.decide.rule)
     map_picture, map_missing = state_map(settings, inputs, pictures)
     provenance, truth = tables.provenance(entries), tables.truth(inputs.truth)
-    paper_tables, plane = paper_section(runs, pictures)
+    paper_tables, paper_figures, paper_missing = paper_section(runs, pictures)
     theirs = [filled.table() for filled in paper_tables]
-    for table in (tables.results(inputs.summary), *probe.tables, *([truth] if truth else []), provenance, *theirs):
+    how = resampling(known, inputs.summary)
+    salvaged = salvage.table(inputs.rows, *how)
+    everything = tables.results(inputs.summary, salvage.sentences(inputs.rows, *how))
+    for table in (everything, salvaged, *probe.tables, *([truth] if truth else []), provenance, *theirs):
         table.save(out / "tables")
 
     environment = Environment(
@@ -308,8 +384,10 @@ def build(
         problems=shown,
         n_problems=len(every),
         paper_tables=paper_tables,
-        plane=plane,
-        subtitle=subtitle(settings if recorded else None, entries),
+        paper_figures=paper_figures,
+        paper_missing=paper_missing,
+        salvaged=salvaged,
+        subtitle=subtitle(known, entries),
         headline=headline(methods),
         methods=names,
         many=len(names) > tables.ACROSS,

@@ -1,8 +1,9 @@
 """The paper's tables and figures, in the paper's layout: its published numbers, and ours where there are any.
 
 A layout is data: benchmarks and metrics across, rows down, the numbers that the paper prints. `fill` puts a block of
-ours below them, from one run or from several of the same pair of models; a cell that no run of ours gave says so. What
-the paper shows only as a picture has no numbers here. Knows summaries of methods; computes nothing.
+ours below them, from one run or from several of the same pair of models; a cell that no run of ours gave says so, and
+notes say how the rows were made where that is not the paper's way. What the paper shows only as a picture has no
+numbers here. Knows summaries of methods and the settings of their run; computes nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from semspec.report.tables import DASH, Table
+from semspec import config
+from semspec.errors import UserError
+from semspec.report.tables import DASH, NOT_RUN, Table
+from semspec.rules import in_words
 
 if TYPE_CHECKING:
     from semspec.schema import Settings
 
-NOT_RUN = "not run"
 PICTURE = "picture only"  # the paper shows it without printing the number
 BENCHMARKS = ("AMC23", "AIME24", "Math-500", "GPQA-D")
 OURS_IN_PAPER = dict(zip(("amc23", "aime24", "math500", "gpqa_diamond"), BENCHMARKS, strict=True))
-# the domain of a problem set; probes trained on one of the same domain are within theirs
+# the domain of a problem set, as the paper divides them: mathematics of any level, and science
 DOMAINS = dict.fromkeys(("s1k:science", "gpqa_diamond"), "science") | dict.fromkeys(
     ("gsm_symbolic", "gsm8k", "math500", "aime24", "amc23", "s1k:math", "synthetic"), "mathematics"
 )
@@ -119,8 +122,16 @@ TABLE_1 = Layout(
     },
     (*THREE, "Ratio"),
     notes=(
-        ("Random", "p and q drawn uniformly instead of predicted."),
-        ("Last-hidden", "The probes see the last layer only (train.layers: last)."),
+        (
+            "Random",
+            "p and q drawn uniformly instead of predicted; whatever the rule of the other rows, a step is kept with "
+            "probability min(1, p / q), which is the paper's rule.",
+        ),
+        (
+            "Last-hidden",
+            "Of the hidden states the probes see those of the last layer only; what else they see is as in the row "
+            "SemanticSpec.",
+        ),
     ),
 )
 TABLE_2 = Layout(
@@ -133,7 +144,14 @@ TABLE_2 = Layout(
             "Cross-domain": (0.875, 125.57, 49.90, 0.533, 122.64, 82.38, 0.911, 139.23, 31.72, 0.552, 70.09, 82.14),
         }
     },
-    notes=(("Cross-domain", "Probes of science on the three sets of mathematics, probes of mathematics on GPQA-D."),),
+    notes=(
+        (
+            "Domains",
+            "The paper's two, mathematics and science, each of any level. Its probes are trained on the part of s1K "
+            "that is of the benchmark's domain; in the row Cross-domain those of science answer the three sets of "
+            "mathematics, and those of mathematics GPQA-D.",
+        ),
+    ),
 )
 TABLE_3 = Layout(
     "paper_table3",
@@ -147,7 +165,9 @@ TABLE_3 = Layout(
         }
     },
     benchmarks=("AIME24", "Math-500"),
-    notes=(("Ours", "The engine of this project runs the models with Transformers, so one run fills Tables 3 and 4."),),
+    notes=(
+        ("Ours", "Runs in which Transformers runs both models (engine.kind: transformers); they fill Table 4 too."),
+    ),
 )
 TABLE_4 = Layout(
     "paper_table4",
@@ -193,6 +213,8 @@ FIGURE_5 = Layout(
         ),
     ),
 )
+SEMANTIC, RANDOM, LAST_HIDDEN = "semantic", "semantic_random", "semantic_last_hidden"
+CROSS_DOMAIN = "semantic_cross_domain"
 LAYOUTS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_4, FIGURE_5)
 METHODS = {
     "Draft Model": "draft",
@@ -200,7 +222,7 @@ METHODS = {
     "SpecReason": "specreason",
     "SpecThinking": "speculative_thinking",
     "SpecSampling": "speculative_sampling",
-    "SemanticSpec": "semantic",
+    "SemanticSpec": SEMANTIC,
 }
 
 
@@ -208,7 +230,8 @@ METHODS = {
 class Run:
     """A finished comparison; `methods` is that of summary.json, `settings` None where they are not known.
 
-    `how`: what a reader must know to put its numbers beside another run's.
+    `how`: what a reader must know to put its numbers beside another run's. `trained`: {method: the problem set that its
+    probes were trained on}, for those that are recorded.
     """
 
     folder: str
@@ -217,11 +240,20 @@ class Run:
     methods: Mapping[str, Mapping[str, Any]]
     settings: Settings | None
     how: str = ""
+    trained: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
         """The benchmark's name in the paper's columns."""
         return OURS_IN_PAPER.get(self.dataset, self.dataset)
+
+    def probes_of(self, method: str) -> str | None:
+        """The problem set that the probes of a method were trained on; None where nothing says so.
+
+        Probes of the project itself are those of `contexts.dataset`, where the run does not name their set.
+        """
+        own = self.settings.contexts.dataset if self.settings and method != CROSS_DOMAIN else None
+        return self.trained.get(method, own)
 
 
 @dataclass
@@ -235,12 +267,16 @@ class Block:
 
 @dataclass
 class Filled:
-    """A layout with its cells; `groups` are the benchmarks, each over all `metrics`."""
+    """A layout with its cells; `groups` are the benchmarks, each over all `metrics`.
+
+    `measured`: {benchmark: {row: its summary}}, of ours alone.
+    """
 
     layout: Layout
     groups: list[str]
     blocks: list[Block]
     notes: list[tuple[str, str]]
+    measured: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def table(self) -> Table:
         """As a flat table, for Markdown and CSV."""
@@ -251,25 +287,69 @@ class Filled:
         )
 
 
-def which(layout: Layout, settings: Settings | None) -> dict[str, str]:
-    """{row: the method of this run that it shows}; `settings` of the run, None where they are not known."""
-    if layout in (TABLE_3, TABLE_4):
+def which(layout: Layout, run: Run) -> dict[str, str]:
+    """{row: the method of this run that it shows}; of most tables none where the settings of the run are not known."""
+    if layout is TABLE_4:
         return METHODS
-    if settings is None:
+    if run.settings is None:
         return {}
-    trained, asked = (DOMAINS.get(s.dataset) for s in (settings.contexts, settings.bench))
-    row = {
-        TABLE_1.name: "Last-hidden" if settings.train.layers == "last" else "SemanticSpec",
-        TABLE_2.name: "Within-domain" if trained and trained == asked else "",
-        FIGURE_4.name: f"γ = {settings.bench.gamma}",
-        FIGURE_5.name: {"blank_line": "blank line", "sentence": "sentence end"}[settings.text.split],
-    }[layout.name]
-    other = {
-        TABLE_1.name: {"Random": "semantic_random", "Last-hidden": "semantic_last_hidden"},
-        TABLE_2.name: {"Cross-domain": "semantic_cross_domain"},
-        FIGURE_4.name: {f"γ = {g}": f"semantic@gamma={g}" for g in (1, 2, 3)},
-    }
-    return other.get(layout.name, {}) | {row: "semantic"}
+    return {
+        TABLE_1.name: _predictors,
+        TABLE_2.name: _domains,
+        TABLE_3.name: _transformers,
+        FIGURE_4.name: _gammas,
+        FIGURE_5.name: _splits,
+    }[layout.name](run, run.settings)
+
+
+def _predictors(run: Run, settings: Settings) -> dict[str, str]:
+    if settings.train.layers == "last":
+        return {"Random": RANDOM, "Last-hidden": SEMANTIC}
+    ours, last = papers_rule(run, SEMANTIC), papers_rule(run, LAST_HIDDEN)
+    if ours and (last or LAST_HIDDEN not in run.methods):  # rows of two rules would compare the rules
+        return {"Random": RANDOM, "SemanticSpec": ours, "Last-hidden": last or ""}
+    return {"Random": RANDOM, "SemanticSpec": SEMANTIC, "Last-hidden": LAST_HIDDEN}
+
+
+def _domains(run: Run, settings: Settings) -> dict[str, str]:
+    asked, found = DOMAINS.get(run.dataset), {}
+    for row, methods in (("Within-domain", (CROSS_DOMAIN, SEMANTIC)), ("Cross-domain", (SEMANTIC, CROSS_DOMAIN))):
+        for method in methods:  # the last one that fits gives the row
+            domain = DOMAINS.get(run.probes_of(method) or "")
+            if asked and domain and (domain == asked) == (row == "Within-domain") and method in run.methods:
+                found[row] = method
+    return found
+
+
+def _transformers(run: Run, settings: Settings) -> dict[str, str]:
+    kinds = {settings.engine.of(role).kind for role in ("draft", "target")}
+    return METHODS if kinds == {"transformers"} else {}
+
+
+def _gammas(run: Run, settings: Settings) -> dict[str, str]:
+    variants = {f"γ = {g}": f"{SEMANTIC}@gamma={g}" for g in (1, 2, 3)}
+    return variants | {f"γ = {settings.bench.gamma}": SEMANTIC}
+
+
+def _splits(run: Run, settings: Settings) -> dict[str, str]:
+    return {{"blank_line": "blank line", "sentence": "sentence end"}[settings.text.split]: SEMANTIC}
+
+
+def papers_rule(run: Run, method: str) -> str | None:
+    """The name under which the run has `method` with the paper's own rule, all else alike; None where it has none."""
+    if run.settings is None:
+        return None
+    wanted = run.settings.model_copy(
+        update={"decide": run.settings.decide.model_copy(update={"rule": "ratio", "threshold": None, "bias": 0.0})}
+    ).model_dump(exclude={"bench": {"variants"}})
+    for name in run.methods:
+        try:
+            plain, own = config.variant(run.settings, name)
+        except UserError:  # a method of another version
+            continue
+        if plain == method and own.model_dump(exclude={"bench": {"variants"}}) == wanted:
+            return name
+    return None
 
 
 def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
@@ -291,7 +371,7 @@ def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
         blocks.append(block)
     found: dict[tuple[str, str], tuple[Run, Mapping[str, Any]]] = {}  # by row and benchmark: whose, and its summary
     for run in reversed(runs):
-        source = which(layout, run.settings)
+        source = which(layout, run)
         for row in layout.rows:
             if summary := run.methods.get(source.get(row, "")):
                 found[row, run.group] = run, summary
@@ -299,11 +379,68 @@ def fill(layout: Layout, runs: Sequence[Run]) -> Filled:
     for row in layout.rows:
         given = [found.get((row, group), (None, {}))[1] for group in groups]
         ours.rows.append((row, [_cell(summary, metric) for summary in given for metric in layout.metrics]))
-    notes = []
-    for run in runs if len(runs) > 1 else ():
-        if rows := [row for row in layout.rows if found.get((row, run.group), (None,))[0] is run]:
-            notes.append((run.folder, f"{run.group}: {', '.join(rows)} ({run.how})."))
-    return Filled(layout, groups, [*blocks, ours], [*layout.notes, *notes])
+    notes, measured = [], {}
+    for group in groups:
+        if own := {row: found[row, group][1] for row in layout.rows if (row, group) in found}:
+            measured[group] = own
+    for run in runs:
+        rows = [row for row in layout.rows if found.get((row, run.group), (None,))[0] is run]
+        text = [f"{run.group}: {', '.join(rows)} ({run.how})."] if rows and len(runs) > 1 else []
+        told = {TABLE_1.name: _told_of_predictors, TABLE_2.name: _told_of_domains}.get(layout.name)
+        if told and (rows or len(runs) == 1 or CROSS_DOMAIN in run.methods):
+            text.append(told(run, rows))
+        if any(text):
+            notes.append(("This run" if len(runs) == 1 else run.folder, " ".join(filter(None, text))))
+    return Filled(layout, groups, [*blocks, ours], [*layout.notes, *notes], measured)
+
+
+def _told_of_predictors(run: Run, rows: Sequence[str]) -> str:
+    """By which rule and from which features the rows of Table 1 were made."""
+    if run.settings is None or not {"SemanticSpec", "Last-hidden"} & set(rows):
+        return ""
+    train, source = run.settings.train, which(TABLE_1, run)
+    features = {
+        "hidden": "hidden states alone",
+        "logprob": "statistics of the steps' log-probabilities alone",
+        "both": "hidden states and statistics of the steps' log-probabilities",
+    }[train.features]
+    layers = train.layers if isinstance(train.layers, str) else "chosen ones"
+    text = (
+        f"The probes see {features} (train.features: {train.features}, train.layers: {layers}); the paper's see the "
+        "hidden states of all layers and nothing else."
+    )
+    for row in rows:
+        if row != "Random":
+            _, own = config.variant(run.settings, source[row])
+            text += f" {row} is `{source[row]}`: {in_words(own.decide)} ({_whose(own)})."
+    drawn = papers_rule(run, SEMANTIC)
+    if "SemanticSpec" in rows and drawn and drawn != source["SemanticSpec"]:
+        numbers = ", ".join(f"{metric} {_cell(run.methods[drawn], metric)}" for metric in TABLE_1.metrics)
+        text += f" The paper's own rule, which Random has too: `{drawn}`, {numbers}."
+    return text
+
+
+def _whose(settings: Settings) -> str:
+    decide = settings.decide
+    if decide.rule == "ratio" and decide.threshold is None and not decide.bias:
+        return "the paper's rule"
+    return f"decide.rule: {decide.rule}, not the paper's rule"
+
+
+def _told_of_domains(run: Run, rows: Sequence[str]) -> str:
+    """What the probes behind the rows of Table 2 were trained on, and why a method that ran may have no row there."""
+    asked = DOMAINS.get(run.dataset, "of no domain that is known")
+    text = []
+    for method in (SEMANTIC, CROSS_DOMAIN):
+        if method not in run.methods or run.settings is None:
+            continue
+        trained = run.probes_of(method)
+        if trained is None:
+            text.append(f"What the probes of `{method}` were trained on is not recorded, so it fills no row.")
+            continue
+        domain = DOMAINS.get(trained, "of no domain that is known")
+        text.append(f"The probes of `{method}` were trained on {trained} ({domain}).")
+    return " ".join([*text, f"The problems are those of {run.dataset} ({asked})."]) if text else ""
 
 
 def _cell(summary: Mapping[str, Any], metric: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 DASH = "–"
+NOT_RUN = "not run"
 ACROSS = 4  # methods that stand side by side in 80 columns
 MAIN = ("pass_at_1", "speedup_total", "acceptance_rate")  # what a comparison of many methods is about
 WIDE = (
@@ -110,8 +111,8 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def results(summary: Mapping[str, Any]) -> Table:
-    """Every metric of every method, with the definitions as notes."""
+def results(summary: Mapping[str, Any], notes: Sequence[tuple[str, str]] = ()) -> Table:
+    """Every metric of every method, with the definitions as notes, and `notes` below them."""
     methods = summary["methods"]
     names = order(list(methods))
     columns = ["method"] + [k for m in METRICS for k in (m.key, f"{m.ci}_low", f"{m.ci}_high")]
@@ -127,7 +128,7 @@ def results(summary: Mapping[str, Any]) -> Table:
         "Results",
         ["Method", *(m.title for m in METRICS)],
         [[name, *(m.text(methods[name]) for m in METRICS)] for name in names],
-        [(m.title, m.definition) for m in METRICS],
+        [*((m.title, m.definition) for m in METRICS), *notes],
         raw_columns=[columns[i] for i in used],
         raw=[[r[i] for i in used] for r in raw],
     )

@@ -22,6 +22,7 @@ from semspec.engine.base import Engine, Sampling, Segment, Step, never, segment
 from semspec.engine.statistics import pack
 from semspec.errors import UserError
 from semspec.files import read_json, read_parquet, read_safetensors, sha256, write_parquet, write_safetensors
+from semspec.provenance import ARITHMETIC
 from semspec.text import Splitter
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def make_contexts(settings: Settings, root: Path) -> None:
     from semspec.problems import load
 
     chosen = settings.contexts
-    problems = load(chosen.dataset, "train", chosen.questions, settings.seed)
+    problems = load(chosen.dataset, "train", chosen.questions, settings.seed, chosen.data_dir or None)
     target = engines.load(settings.models.target, settings.engine.of("target"), settings.models.trust_remote_code)
     target.observe([])
     splitter = Splitter(settings.text.split)
@@ -88,7 +89,7 @@ def _key(settings: Settings, root: Path) -> str:
     """Identity of everything that a shard depends on; a shard of another identity is never used."""
     models = [read_json(root / f"data/models/{r}.json") for r in ROLES]
     chosen = map(repr, (settings.seed, settings.sample, settings.text, settings.engine))
-    settled = [*chosen, *engines.uncommon(settings.engine)]
+    settled = [ARITHMETIC, *chosen, *engines.uncommon(settings.engine)]
     identity = [sha256(root / "data/contexts.parquet"), models, settled]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -34,13 +34,13 @@ class RecordedEngine:
     tape: Tape | None = None
     passes: Passes = field(default_factory=Counter)
     layers: Sequence[int] = ()
+    context: int | None = None  # what is recorded did fit
 
     name = property(lambda self: self.facts["name"])
     n_layers = property(lambda self: self.facts["n_layers"])
     hidden_size = property(lambda self: self.facts["hidden_size"])
     vocab_id = property(lambda self: self.facts["vocab_id"])
     eos_id = property(lambda self: self.facts["eos_id"])
-    context = None  # what is recorded did fit
 
     def start(self, tape: Tape) -> None:
         """A new answer, to the question of `tape`."""

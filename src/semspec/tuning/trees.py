@@ -23,6 +23,7 @@ from semspec.engine.base import Engine, Step
 from semspec.errors import UserError
 from semspec.planning.cost import ROLES, Cost, Curve, Passes, measure, measured_once
 from semspec.problems import Problem, load
+from semspec.provenance import ARITHMETIC
 from semspec.schema import Settings
 from semspec.tuning.replay import FACTS, RecordedEngine
 from semspec.tuning.tape import Missing, Tape, key
@@ -38,7 +39,7 @@ def questions(settings: Settings) -> list[Problem]:
     others = [Path(other).resolve() for other in (settings.contexts.dataset, settings.bench.dataset)]
     if name.endswith(".jsonl") and Path(name).resolve() in others:
         raise UserError(f"{name} holds the training or test questions; name other ones in tune.dataset")
-    return load(name, "validation", chosen.questions, settings.seed)
+    return load(name, "validation", chosen.questions, settings.seed, settings.contexts.data_dir or None)
 
 
 class Always:
@@ -123,7 +124,7 @@ class Tree:
         finally:
             tape.save()
         work: dict[str, Passes] = {role: recorded.passes for role, recorded in self.engines.items()}
-        unseen = [role for role, recorded in self.engines.items() if not recorded.layers]
+        unseen = not any(recorded.layers for recorded in self.engines.values())
         seconds = cost.seconds(_done(method, work), answer.offered, unseen) if cost is not None else 0.0
         return Walked(correct, seconds, answer)
 
@@ -145,7 +146,7 @@ def _at(settings: Settings, dotted: str) -> Any:
 
 def described(settings: Settings, root: Path) -> dict[str, Any]:
     """The pair, and how each of the two is run."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"arithmetic": ARITHMETIC}
     for role in ROLES:
         way = settings.engine.of(role)
         run = way.model_dump(exclude={"draft", "target", "batch_rows"})

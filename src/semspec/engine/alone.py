@@ -1,0 +1,70 @@
+"""Attention that gives a token the same, to the last bit, whether it is written alone or read among a few others.
+
+PyTorch's kernels add up several queries in another order than one. In fp32 that is a difference of a millionth, but
+where activations are rounded to 8 bits a millionth now and then moves a number to the next level, one moved number
+moves others, and after two dozen layers two tokens that are nearly as likely have changed places: text that is verified
+several tokens at a time would not be what the model writes by itself. So in a pass over a few tokens of ONE text each
+token attends by itself. What else int8 models compute goes row by row, and sums of integers have no order. Knows
+nothing of caches or of who reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "semspec_alone"
+FEW = 12  # tokens of a pass; exact verification reads fewer, and for more it would take a share of the time
+_one_text = False  # is the pass in the making over one text, without padding?
+
+
+@contextmanager
+def one_text(yes: bool = True) -> Iterator[None]:
+    """Passes inside are over one text (or not), whose tokens see everything before them."""
+    global _one_text
+    before, _one_text = _one_text, yes
+    try:
+        yield
+    finally:
+        _one_text = before
+
+
+def _few(n: int) -> bool:
+    return _one_text and n <= FEW
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """As transformers' attention by PyTorch: `query` `[1, heads, tokens, size]` to `[1, tokens, heads, size]`."""
+    n, length = query.shape[2], key.shape[2]
+    if not _few(n) or kwargs.get("position_bias") is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    how = {"scale": kwargs.get("scaling"), "enable_gqa": key.shape[1] != query.shape[1]}
+    ends = range(length - n + 1, length + 1)
+    found = [
+        scaled_dot_product_attention(query[:, :, i : i + 1], key[:, :, :end], value[:, :, :end], **how)
+        for i, end in enumerate(ends)
+    ]
+    return torch.cat(found, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _mask(q_length: int, **kwargs: Any) -> torch.Tensor | None:
+    """None where each token attends by itself."""
+    return None if _few(q_length) else sdpa_mask(q_length=q_length, **kwargs)
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, _mask)
