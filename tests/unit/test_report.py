@@ -22,7 +22,7 @@ from semspec.bench.statistics import ratio_interval
 from semspec.cli import main
 from semspec.errors import UserError
 from semspec.files import read_json, write_json, write_jsonl
-from semspec.report import figures, paper, problems, salvage, tables
+from semspec.report import figures, paper, problems, published, salvage, tables
 from semspec.report.page import build, evenly, headline, subtitle, worked_problem
 from semspec.schema import Settings
 
@@ -370,7 +370,7 @@ METHODS = {
 }
 
 
-def filled(layout: paper.Layout, dataset: str, settings=None) -> list[dict[str, str]]:
+def filled(layout: published.Layout, dataset: str, settings=None) -> list[dict[str, str]]:
     """The rows of a filled layout, as its CSV has them."""
     table = paper.fill(layout, [paper.Run("results/mine", "a → b", dataset, METHODS, settings)]).table()
     return list(csv.DictReader(io.StringIO(table.csv())))
@@ -378,12 +378,12 @@ def filled(layout: paper.Layout, dataset: str, settings=None) -> list[dict[str, 
 
 def test_the_papers_numbers_and_ours_stay_apart() -> None:
     """A set that the paper uses fills its columns; what was not run says so in every cell."""
-    rows = filled(paper.TABLE_4, "math500")
+    rows = filled(published.TABLE_4, "math500")
     theirs = {(r["Source"], r["Row"]): r for r in rows if r["Source"].startswith("The paper")}
     ours = {r["Row"]: r for r in rows if r["Source"] == "This run: a → b"}
-    assert len(theirs) == 12 and set(ours) == set(paper.TABLE_4.rows)
-    assert theirs[(f"The paper: {paper.QWQ}", "SemanticSpec")]["Math-500 Pass@1"] == "0.9217"
-    assert theirs[(f"The paper: {paper.R1}", "SpecReason")]["GPQA-D Latency"] == "159.33"
+    assert len(theirs) == 12 and set(ours) == set(published.TABLE_4.rows)
+    assert theirs[(f"The paper: {published.QWQ}", "SemanticSpec")]["Math-500 Pass@1"] == "0.9217"
+    assert theirs[(f"The paper: {published.R1}", "SpecReason")]["GPQA-D Latency"] == "159.33"
     assert ours["SemanticSpec"]["Math-500 Latency"] == "7.25" and ours["SemanticSpec"]["AMC23 TPS"] == paper.NOT_RUN
     unmeasured = [ours[m] for m in ("Target Model", "SpecReason", "SpecThinking", "SpecSampling")]
     assert {v for r in unmeasured for k, v in r.items() if k not in ("Source", "Row")} == {paper.NOT_RUN}
@@ -392,7 +392,7 @@ def test_the_papers_numbers_and_ours_stay_apart() -> None:
 @pytest.mark.parametrize(("dataset", "column"), [("amc23", "AMC23"), ("aime24", "AIME24"), ("gpqa_diamond", "GPQA-D")])
 def test_every_set_of_the_paper_fills_its_own_column(dataset: str, column: str) -> None:
     row = next(
-        r for r in filled(paper.TABLE_4, dataset) if r["Row"] == "Draft Model" and r["Source"] == "This run: a → b"
+        r for r in filled(published.TABLE_4, dataset) if r["Row"] == "Draft Model" and r["Source"] == "This run: a → b"
     )
     assert row[f"{column} TPS"] == "30.00" and f"{dataset} TPS" not in row
 
@@ -406,7 +406,7 @@ def changed(**sections: dict) -> Settings:
 def table_1(methods: list[str], settings: Settings) -> tuple[dict[str, str], str]:
     """{row: Pass@1} of our block of Table 1, and what is said of the run; method i of the run has Pass@1 i / 10."""
     numbers = {m: METHODS["semantic"] | {"pass_at_1": i / 10} for i, m in enumerate(methods)}
-    filled = paper.fill(paper.TABLE_1, [paper.Run("results/mine", "a → b", "gsm8k", numbers, settings)])
+    filled = paper.fill(published.TABLE_1, [paper.Run("results/mine", "a → b", "gsm8k", numbers, settings)])
     ours = {row: cells[-4] for row, cells in filled.blocks[-1].rows}
     return ours, dict(filled.notes).get("This run", "")
 
@@ -424,7 +424,7 @@ def test_table_1_says_by_which_rule_and_features_its_rows_were_made() -> None:
     assert said.count("decide.rule: joint, not the paper's rule") == 2
     assert f"`{drawn}`, Pass@1 0.300, TPS 20.00, Latency 7.25, Ratio –." in said
     assert "own rule" not in table_1(["semantic_random", "semantic"], settings)[1]
-    notes = dict(paper.TABLE_1.notes)
+    notes = dict(published.TABLE_1.notes)
     assert "min(1, p / q)" in notes["Random"] and "Of the hidden states" in notes["Last-hidden"]
 
 
@@ -455,7 +455,7 @@ def test_table_3_is_of_transformers_alone(engine: dict, known: bool, fills: bool
     settings = Settings.model_validate(fake.settings().model_dump() | {"engine": engine}) if known else None
     cells = [
         {r["Math-500 TPS"] for r in filled(layout, "math500", settings) if r["Source"].startswith("This run")}
-        for layout in (paper.TABLE_3, paper.TABLE_4)
+        for layout in (published.TABLE_3, published.TABLE_4)
     ]
     assert cells == [{"30.00", "20.00", "not run"} if fills else {"not run"}, {"30.00", "20.00", "not run"}]
 
@@ -474,10 +474,10 @@ def test_table_3_is_of_transformers_alone(engine: dict, known: bool, fills: bool
 def test_within_domain_is_the_same_domain(trained: str, asked: str, rows: dict[str, str]) -> None:
     """By the parameters; and by what the run itself says of its probes, where it does, whatever the parameters are."""
     settings = changed(contexts={"dataset": trained})
-    assert paper.which(paper.TABLE_2, paper.Run("results/mine", "a → b", asked, METHODS, settings)) == rows
+    assert paper.which(published.TABLE_2, paper.Run("results/mine", "a → b", asked, METHODS, settings)) == rows
     run = paper.Run("results/mine", "a → b", asked, METHODS, changed(), trained={"semantic": trained})
-    assert paper.which(paper.TABLE_2, run) == rows
-    said = dict(paper.fill(paper.TABLE_2, [run]).notes)["This run"]
+    assert paper.which(published.TABLE_2, run) == rows
+    said = dict(paper.fill(published.TABLE_2, [run]).notes)["This run"]
     assert f"were trained on {trained} (" in said and f"those of {asked} (" in said
 
 
@@ -496,8 +496,8 @@ def test_cross_domain_is_another_domain(own: str, cross: str | None, within: str
     methods = METHODS | {"semantic_cross_domain": METHODS["semantic"]}
     run = paper.Run("results/mine", "a → b", "math500", methods, changed(), trained=trained)
     expected = {"Within-domain": within, "Cross-domain": across}
-    assert paper.which(paper.TABLE_2, run) == {row: m for row, m in expected.items() if m}
-    said = dict(paper.fill(paper.TABLE_2, [run]).notes)["This run"]
+    assert paper.which(published.TABLE_2, run) == {row: m for row, m in expected.items() if m}
+    said = dict(paper.fill(published.TABLE_2, [run]).notes)["This run"]
     assert ("`semantic_cross_domain` were trained on is not recorded" in said) == (cross is None)
 
 
@@ -515,7 +515,7 @@ def test_the_page_takes_the_probes_domain_from_the_run(tmp_path: Path) -> None:
 
 def test_a_set_of_our_own_is_one_more_group_that_the_paper_leaves_empty() -> None:
     """gsm_symbolic fills none of the paper's columns."""
-    rows = filled(paper.TABLE_4, "gsm_symbolic")
+    rows = filled(published.TABLE_4, "gsm_symbolic")
     assert {r["gsm_symbolic Pass@1"] for r in rows if r["Source"].startswith("The paper")} == {"–"}
     ours = {r["Row"]: r for r in rows if r["Source"].startswith("This run")}
     assert ours["Draft Model"]["gsm_symbolic TPS"] == "30.00" and ours["Draft Model"]["Math-500 TPS"] == paper.NOT_RUN
@@ -524,16 +524,16 @@ def test_a_set_of_our_own_is_one_more_group_that_the_paper_leaves_empty() -> Non
 @pytest.mark.parametrize(
     ("layout", "change", "row"),
     [
-        (paper.TABLE_1, {}, "SemanticSpec"),
-        (paper.TABLE_1, {"train": {"layers": "last"}}, "Last-hidden"),
-        (paper.TABLE_2, {}, "Within-domain"),
-        (paper.TABLE_2, {"contexts": {"dataset": "mine.jsonl"}}, None),
-        (paper.FIGURE_4, {"bench": {"gamma": 2}}, "γ = 2"),
-        (paper.FIGURE_4, {"bench": {"gamma": 5}}, None),
-        (paper.FIGURE_5, {"text": {"split": "sentence"}}, "sentence end"),
+        (published.TABLE_1, {}, "SemanticSpec"),
+        (published.TABLE_1, {"train": {"layers": "last"}}, "Last-hidden"),
+        (published.TABLE_2, {}, "Within-domain"),
+        (published.TABLE_2, {"contexts": {"dataset": "mine.jsonl"}}, None),
+        (published.FIGURE_4, {"bench": {"gamma": 2}}, "γ = 2"),
+        (published.FIGURE_4, {"bench": {"gamma": 5}}, None),
+        (published.FIGURE_5, {"text": {"split": "sentence"}}, "sentence end"),
     ],
 )
-def test_settings_say_which_row_a_run_fills(layout: paper.Layout, change: dict, row: str | None) -> None:
+def test_settings_say_which_row_a_run_fills(layout: published.Layout, change: dict, row: str | None) -> None:
     """The one row whose setting the run had has numbers; none has where the settings are not known."""
     settings = fake.settings()
     for section, values in change.items():
@@ -787,7 +787,7 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
         paper.Run("results/c", "a → b", "math500", better, blank),
         paper.Run("results/d", "a → b", "gsm8k", better, blank),
     ]
-    filled = paper.fill(paper.FIGURE_5, runs)
+    filled = paper.fill(published.FIGURE_5, runs)
     table = filled.table()
     ours = [r for r in csv.DictReader(io.StringIO(table.csv())) if r["Source"] == "These runs: a → b"]
     assert {r["Row"]: (r["gsm8k Pass@1"], r["Math-500 Pass@1"]) for r in ours} == {
@@ -796,9 +796,9 @@ def test_runs_beside_fill_what_the_first_lacks() -> None:
     }
     told = dict(filled.notes)
     assert "results/d" not in told and told["results/b"] == "gsm8k: sentence end (8 problems)."
-    told = dict(paper.fill(paper.TABLE_3, runs).notes)
+    told = dict(paper.fill(published.TABLE_3, runs).notes)
     assert told["results/a"].startswith("gsm8k: Draft Model, SemanticSpec (")  # rows of this table, in its order
-    assert paper.plane(paper.fill(paper.TABLE_4, runs))[-1][1]["Math-500"] == {"SemanticSpec": (7.25, 0.75)}
+    assert paper.plane(paper.fill(published.TABLE_4, runs))[-1][1]["Math-500"] == {"SemanticSpec": (7.25, 0.75)}
 
 
 @pytest.mark.usefixtures("no_drawing")
@@ -825,7 +825,7 @@ def test_a_run_of_another_pair_is_no_run_beside(tmp_path: Path) -> None:
 
 def test_every_published_row_has_a_number_for_each_column() -> None:
     """No number of the paper was dropped or doubled; rows named are rows of the layout."""
-    for layout in paper.LAYOUTS:
+    for layout in published.LAYOUTS:
         for numbers in layout.published.values():
             assert set(numbers) <= set(layout.rows)
             assert {len(v) for v in numbers.values()} <= {len(layout.benchmarks) * len(layout.metrics)}
@@ -834,8 +834,8 @@ def test_every_published_row_has_a_number_for_each_column() -> None:
 def test_the_papers_plane_takes_its_points_from_table_4() -> None:
     """Latency and Pass@1 of each method; a panel that was not run has no point."""
     run = paper.Run("results/mine", "a → b", "math500", METHODS, None)
-    (title, theirs), _, (mine, ours) = paper.plane(paper.fill(paper.TABLE_4, [run]))
-    assert paper.R1 in title and theirs["AIME24"]["SemanticSpec"] == (86.75, 0.553)
+    (title, theirs), _, (mine, ours) = paper.plane(paper.fill(published.TABLE_4, [run]))
+    assert published.R1 in title and theirs["AIME24"]["SemanticSpec"] == (86.75, 0.553)
     assert mine.startswith("This run") and ours["Math-500"] == {"Draft Model": (5.0, 0.2), "SemanticSpec": (7.25, 0.5)}
     assert ours["AMC23"] == {}
 

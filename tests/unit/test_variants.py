@@ -13,7 +13,7 @@ from semspec import cli, config, schema
 from semspec.bench import command, runner
 from semspec.errors import UserError
 from semspec.problems import Problem, check_apart
-from semspec.report import paper
+from semspec.report import paper, published
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -150,7 +150,7 @@ def test_the_papers_profile_runs_every_method_of_its_table_4():
 def test_the_papers_figure_4_takes_each_gamma_from_its_variant():
     methods = {"semantic": {"pass_at_1": 0.5, "tps": 9.0}, "semantic@gamma=3": {"pass_at_1": 0.25, "tps": 7.0}}
     run = paper.Run("results/mine", "a → b", "gsm_symbolic", methods, settings())
-    filled = paper.fill(paper.FIGURE_4, [run])
+    filled = paper.fill(published.FIGURE_4, [run])
     cells = {name: row[-2:] for name, row in filled.blocks[-1].rows}
     assert cells == {"γ = 1": ["0.500", "9.00"], "γ = 2": ["not run"] * 2, "γ = 3": ["0.250", "7.00"]}
     assert json.dumps(cells)

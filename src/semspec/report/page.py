@@ -21,7 +21,7 @@ from semspec.decoding.semantic import Semantic
 from semspec.errors import UserError
 from semspec.files import atomic, read_json, read_parquet, read_safetensors
 from semspec.probe import evaluation
-from semspec.report import figures, paper, problems, salvage, tables
+from semspec.report import figures, paper, problems, published, salvage, tables
 from semspec.report.headline import headline
 from semspec.rules import in_words, ratio
 from semspec.schema import Bench
@@ -241,8 +241,8 @@ def state_map(settings: Settings, inputs: Inputs, folder: Path) -> tuple[Picture
 
 def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.Filled], list[Picture], list[str]]:
     """The paper's tables with ours in them, its Figures 3 to 5, and what is missing of these."""
-    filled = {layout.name: paper.fill(layout, runs) for layout in paper.LAYOUTS}
-    figure = figures.paper_plane(paper.plane(filled[paper.TABLE_4.name]), paper.METHODS)
+    filled = {layout.name: paper.fill(layout, runs) for layout in published.LAYOUTS}
+    figure = figures.paper_plane(paper.plane(filled[published.TABLE_4.name]), paper.METHODS)
     several = " {} may hold several runs: see the notes below {}." if len(runs) > 1 else ""
     caption = (
         "Drawn from the numbers of Table 4, the paper's in its own rows of panels. Each panel has its own scales: "
@@ -250,7 +250,7 @@ def paper_section(runs: Sequence[paper.Run], folder: Path) -> tuple[list[paper.F
     )
     svg = figures.save(figure, folder, "paper_figure3")
     shown, missing = [Picture("Figure 3: Pass@1 against latency", caption, svg)], []
-    for layout in (paper.FIGURE_4, paper.FIGURE_5):
+    for layout in (published.FIGURE_4, published.FIGURE_5):
         title = layout.title
         lines = {group: rows for group, rows in filled[layout.name].measured.items() if len(rows) > 1}
         if not lines:
