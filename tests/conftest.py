@@ -19,6 +19,7 @@ LONGEST = (
     "test_exact",
     "test_serving",
     "test_engine_real",
+    "test_exact_sampled",
     "test_world_real",
     "test_pipeline",
     "test_planning",

@@ -6,7 +6,7 @@ Compared are token ids: half of the tokens here are bytes that make no character
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
 from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.target import Target
-from semspec.engine.base import Engine, Proposal, Sampling, never
+from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session, never
 from semspec.engine.transformers import TransformersEngine
 from semspec.errors import UserError
 
 PROMPTS = 200
 
 
-class Tokens(Setup):
+class TokenPrompt(Setup):
     """The question's characters are the prompt's tokens."""
 
     def prompt(self, engine: Engine, question: str) -> list[int]:
@@ -67,7 +67,7 @@ def rules(rng: np.random.Generator, temperature: float = 0.0, kind: type[Setup] 
 
 
 def foretold(target: TransformersEngine, rng: np.random.Generator) -> str:
-    """For `Tokens`: a text that goes on as the target would, past what ends its own, and then begins again."""
+    """For `TokenPrompt`: a text that goes on as the target would, past what ends its own, and then begins again."""
     start, ends = rng.integers(0, 256, 3).tolist(), target.eos_ids
     target.eos_ids = frozenset()
     target.observe([])
@@ -135,7 +135,7 @@ def test_greedy_equals_the_target_token_for_token(pairs) -> None:
         rng = np.random.default_rng(i)
         draft, target = pairs[i % len(pairs)]
         repeats = i % len(pairs) > 1
-        setup, k = rules(rng, kind=Tokens if repeats else Setup), int(rng.integers(1, 7))
+        setup, k = rules(rng, kind=TokenPrompt if repeats else Setup), int(rng.integers(1, 7))
         question = foretold(target, rng) if repeats else "".join(rng.choice(list("ab cd 12+"), rng.integers(1, 12)))
         plain, wanted = write(Target(setup, target), question)
         for name, method in methods(draft, target, setup, k).items():
@@ -241,6 +241,33 @@ def test_a_pass_settles_what_is_right_of_a_proposal_and_one_token_more(pairs, ri
         assert [t for step in steps for t in step.tokens] == alone == session.answer
         passes = sum(step.passes for step in steps)
         assert passes == -(-n // (1 + right)) and sum(step.kept for step in steps) == n - passes
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda session: session.read([Segment("", tokens=[5, 6])]),
+        lambda session: session.draw(3, Sampling()),
+        lambda session: session.rollback(1),
+        lambda session: None,
+    ],
+    ids=["reads", "draws", "goes back", "writes alone"],
+)
+def test_what_is_verified_beyond_a_step_leaves_no_trace(pairs, then: Callable[[Session], object]) -> None:
+    """Whatever a text does instead of going on with proposals, it is that of a text that had none."""
+    _, target = pairs[0]
+    target.observe([])
+    prompt = target.encode("ab 12+")
+    alone = target.session(prompt).generate(never, Sampling(), 12).tokens
+    found = []
+    for propose in (None, lambda answer: Proposal(alone[len(answer) :])):
+        session = target.session(prompt)
+        session.generate(lambda text, upcoming: True, Sampling(), 9, propose)
+        then(session)
+        step = session.generate(never, Sampling(), 6)
+        found.append((session.answer, step.tokens, step.scores.logprob))
+    assert found[0][:2] == found[1][:2]
+    np.testing.assert_allclose(found[0][2], found[1][2], atol=1e-4)
 
 
 def test_a_piece_taken_back_whole_is_written_again_the_same(pairs) -> None:

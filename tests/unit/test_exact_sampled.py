@@ -219,7 +219,9 @@ def stale(logits: torch.Tensor, sampling: Sampling, token: int, ids: np.ndarray,
 
 
 @pytest.mark.parametrize(
-    "draft, rule, n", [(SHY, timid, MANY), (OTHER, stale, MANY), (OTHER, unmixed, N), (SHY, bold, N)]
+    "draft, rule, n",
+    [(SHY, timid, MANY), (OTHER, stale, MANY), (OTHER, unmixed, N), (SHY, bold, N)],
+    ids=["timid", "stale", "unmixed", "bold"],
 )
 def test_a_wrong_rule_is_seen(draft: Table, rule: Callable, n: int, monkeypatch) -> None:
     """The tests above can tell: under each wrong rule they fail."""
