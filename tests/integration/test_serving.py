@@ -142,6 +142,14 @@ def test_an_answer_fits_into_the_context(server):
         assert most["prompt_tokens"] == 475 and 0 < most["completion_tokens"] <= 512 - 475
 
 
+def test_models_that_name_no_context_answer(server):
+    engines = server.desk.decoder.draft, server.desk.decoder.target
+    with pytest.MonkeyPatch.context() as patch:
+        for engine in engines:
+            patch.setattr(engine, "context", None)
+        assert ask(server, seed=0).status_code == 200
+
+
 def test_the_same_seed_gives_the_same_answer(server):
     """Also when sampling; another seed gives another answer."""
     one, two, other = (

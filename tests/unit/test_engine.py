@@ -9,8 +9,9 @@ import pytest
 import torch
 from conformance import EngineConformance
 from tiny import tiny_engine
+from transformers import Qwen2ForCausalLM
 
-from semspec.engine.alone import FEW
+from semspec.engine.alone import FEW, NAME
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.sampling import draw, score
 from semspec.engine.transformers import context_of
@@ -71,6 +72,13 @@ def test_int8_is_the_same_to_the_bit_whatever_is_read_at_once(kind):
     for width in (2, 5, FEW):
         assert torch.equal(logits(width), alone)
     assert not torch.equal(logits(len(text)), alone) and torch.allclose(logits(len(text)), alone, atol=0.5)
+
+
+def test_only_models_that_ask_for_no_name_attend_row_by_row(monkeypatch):
+    """Another would take the name for eager attention."""
+    assert tiny_engine("qwen2", weights="int8").config._attn_implementation == NAME
+    monkeypatch.setattr(Qwen2ForCausalLM, "_supports_attention_backend", False)
+    assert tiny_engine("qwen2", weights="int8").config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,24 @@ def test_an_extended_run_that_is_killed_at_its_end_loses_nothing(
     assert log == [] and len(read_jsonl(tmp_path / "results.jsonl")) == 6
 
 
+def test_what_an_extended_run_had_taken_over_is_measured_again_where_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it was extended, and then run as it was before."""
+    import sys
+
+    here = sys.modules[__name__]
+    with monkeypatch.context() as patch:
+        patch.setattr(here, "PROBLEMS", PROBLEMS[:2])
+        go(tmp_path, [])
+    with pytest.raises(RuntimeError):
+        go(tmp_path, [], fail_at="Three?")
+    log: list[tuple[str, str]] = []
+    monkeypatch.setattr(here, "PROBLEMS", PROBLEMS[:2])
+    go(tmp_path, log)
+    assert len(log) == 4
+
+
 def test_what_was_begun_anew_is_not_mixed_into_an_extended_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finished run that was being measured again and was killed: more problems, and it is one measurement still."""
     import sys

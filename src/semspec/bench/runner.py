@@ -300,6 +300,7 @@ def run(
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
     if not {question for question, _, _ in finished} < set(asked):  # it is asked for again, and measured again
+        done = {place: row for place, row in done.items() if finished.get(place) != row}
         finished = {}
     taken = {place: row for place, row in finished.items() if done.get(place) != row}
     done = done | taken

@@ -57,8 +57,9 @@ def find(place: str) -> Scorer:
         sys.path.append(here)
     try:
         found: Scorer = reduce(getattr, name.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as e:
-        raise UserError(f"baselines.scorer is '{place}': {e}; write it as module:callable") from None
+    except Exception as e:  # whatever importing the user's module comes to
+        said = f"{type(e).__name__}: {e}".splitlines()[0]
+        raise UserError(f"baselines.scorer is '{place}' ({said}); write it as module:callable") from None
     if not callable(found):
         raise UserError(f"baselines.scorer is '{place}', which can't be called; name a function")
     return found

@@ -4,8 +4,8 @@ PyTorch's kernels add up several queries in another order than one. In fp32 that
 where activations are rounded to 8 bits a millionth now and then moves a number to the next level, one moved number
 moves others, and after two dozen layers two tokens that are nearly as likely have changed places: text that is verified
 several tokens at a time would not be what the model writes by itself. So in a pass over a few tokens of ONE text each
-token attends by itself. What else int8 models compute goes row by row, and sums of integers have no order. Knows
-nothing of caches or of who reads.
+token attends by itself. What else an int8 model computes goes row by row, and sums of integers have no order; what
+stays in fp32 (experts, layers that are no `nn.Linear`) may still differ. Knows nothing of caches or of who reads.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """As transformers' attention by PyTorch: `query` `[1, heads, tokens, size]` to `[1, tokens, heads, size]`."""
     n, length = query.shape[2], key.shape[2]
-    if not _few(n) or kwargs.get("position_bias") is not None:
+    if not _few(n):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    bias = kwargs.get("position_bias")
     how = {"scale": kwargs.get("scaling"), "enable_gqa": key.shape[1] != query.shape[1]}
-    ends = range(length - n + 1, length + 1)
-    found = [
-        scaled_dot_product_attention(query[:, :, i : i + 1], key[:, :, :end], value[:, :, :end], **how)
-        for i, end in enumerate(ends)
-    ]
+    found = []
+    for i, end in enumerate(range(length - n + 1, length + 1)):
+        own = None if bias is None else bias[:, :, i : i + 1, :end]
+        one = query[:, :, i : i + 1], key[:, :, :end], value[:, :, :end], own
+        found.append(scaled_dot_product_attention(*one, **how))
     return torch.cat(found, dim=2).transpose(1, 2).contiguous(), None
 
 

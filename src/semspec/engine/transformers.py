@@ -136,7 +136,8 @@ def placed(model: Any, weights: str, device: str) -> Any:
     """A model as `from_pretrained` gives it on its device, its linear layers in the format's fastest form there."""
     if weights == "int8":
         own = model.config.get_text_config()
-        if own._attn_implementation == "sdpa":
+        # a model that asks for the name itself would take it for something else
+        if own._attn_implementation == "sdpa" and type(model)._supports_attention_backend:
             own._attn_implementation = alone.NAME
         return replace(model, Int8Linear)
     if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):

@@ -154,7 +154,7 @@ class Decoder:
         )
         pair = self.draft, self.target
         room = (e.context - len(setup.prompt(e, ask.question)) for e in pair if e.context is not None)
-        return replace(setup, max_tokens=min(ask.max_tokens or longest, *room))
+        return replace(setup, max_tokens=min([ask.max_tokens or longest, *room]))
 
 
 class _Watch:

@@ -44,7 +44,7 @@ class RecordedEngine:
 
     def start(self, tape: Tape) -> None:
         """A new answer, to the question of `tape`."""
-        self.tape, self.passes = tape, Counter()
+        self.tape, self.passes, self.layers = tape, Counter(), ()
 
     def model(self) -> Engine:
         """The model itself; `Missing` when it can't be asked."""
