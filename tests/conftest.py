@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def same_as_before():
     os.environ.update(variables)
     if torch and torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, in which there is nothing but the project's params.yaml."""
+    shutil.copy(Path(__file__).resolve().parents[1] / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,6 @@ from semspec.cli import main
 from semspec.errors import UserError
 
 REPO = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    shutil.copy(REPO / "params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def failure(capsys, *args: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ import pytest
 from semspec import cli, config, stages
 
 REPO = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    shutil.copy(REPO / "params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_stage_without_parts_is_not_divided(here, monkeypatch, capsys):

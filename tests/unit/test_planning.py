@@ -30,9 +30,8 @@ def timed(role="target", engine="transformers int8", curve=LINE, model="m", voca
 
 def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
     assert [LINE.at(w) for w in (1, 1.5, 6, 10, 20)] == pytest.approx([2.0, 2.1, 2.6, 3.0, 4.0])
-    assert LINE.of({1: 3, 20: 2}) == pytest.approx(6 + 8)
     assert Curve.from_json(json.loads(json.dumps(LINE.to_json()))) == LINE
-    assert Curve((1,), (0.5,)).of({1: 2, 50: 1}) == pytest.approx(1.5)
+    assert Curve((1,), (0.5,)).at(50) == 0.5
 
 
 def test_measured_curves_rise_and_leave_no_session_changed():

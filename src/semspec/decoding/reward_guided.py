@@ -7,11 +7,10 @@ stayed only when it writes itself. Knows nothing of how a scorer comes to its re
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Protocol
 
 from semspec.decoding.base import Setup, Transcript
@@ -51,12 +50,11 @@ class RewardGuided(SpecReason):
 
 def find(place: str) -> Scorer:
     """The scorer at `module:callable`; a module may lie in the current folder. `UserError` where there is none."""
-    module, _, name = place.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found: Scorer = reduce(getattr, name.split("."), importlib.import_module(module))
+        found: Scorer = resolve_name(place)
     except Exception as e:  # whatever importing the user's module comes to
         said = f"{type(e).__name__}: {e}".splitlines()[0]
         raise UserError(f"baselines.scorer is '{place}' ({said}); write it as module:callable") from None

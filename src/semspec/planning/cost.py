@@ -50,10 +50,6 @@ class Curve:
         """Seconds of a token that is written."""
         return self.seconds[0]
 
-    def of(self, passes: Mapping[int, int]) -> float:
-        """Seconds of all these passes."""
-        return sum(count * self.at(width) for width, count in passes.items())
-
     def to_json(self) -> dict[str, float]:
         return {str(w): s for w, s in zip(self.widths, self.seconds, strict=True)}
 
