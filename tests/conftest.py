@@ -70,3 +70,17 @@ def server():
 
     with prefect_test_harness(server_startup_timeout=600):
         yield PREFECT_API_URL.value()
+
+
+@pytest.fixture
+def no_drawing(monkeypatch):
+    """Figures are made but not drawn, for tests that look at words."""
+    from matplotlib import pyplot
+
+    from semspec.report import figures
+
+    def save(figure, folder: Path, name: str) -> str:
+        pyplot.close(figure)
+        return f'<svg id="{name}"></svg>'
+
+    monkeypatch.setattr(figures, "save", save)

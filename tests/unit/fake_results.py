@@ -10,9 +10,14 @@ import pandas as pd
 
 from semspec.bench.metrics import summarize
 from semspec.files import write_json, write_jsonl, write_parquet, write_safetensors
+from semspec.report import build
 from semspec.schema import Settings
 
 LAYERS, HIDDEN = 3, 8
+METHODS = {
+    "draft": {"pass_at_1": 0.2, "tps": 30.0, "latency_s": 5.0, "target_ratio": 0.0},
+    "semantic": {"pass_at_1": 0.5, "tps": 20.0, "latency_s": 7.25, "target_ratio": None},
+}
 
 
 def settings(**bench: Any) -> Settings:
@@ -262,3 +267,11 @@ def write_probes(root: Path, metrics: dict[str, Any], contexts: int = 20, seed: 
         ),
     )
     write_json(root / "data/probes/metrics.json", metrics)
+
+
+def page(root: Path, results: Any = None, metrics: Any = None, contexts: int = 1) -> str:
+    """The page of a fake project; `metrics` None leaves every probe file out."""
+    write_bench(root, rows() if results is None else results)
+    if metrics is not None:
+        write_probes(root, metrics, contexts)
+    return build(settings(), root).read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_stage_names_of_cli_stages_and_dvc_agree():
     """One list of stages in three places."""
     import yaml
 
-    from semspec.cli import STAGE_NAMES
+    from semspec.arguments import STAGE_NAMES
     from semspec.stages import STAGES
 
     in_dvc = list(yaml.safe_load((REPO / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
