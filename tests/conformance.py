@@ -6,6 +6,8 @@ hidden]` (each decoder layer's output) and logits `[tokens, vocab]`, as float64-
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,25 @@ class EngineConformance:
         passes = engine.passes - before
         assert passes[1] == len(written.tokens) and passes[sum(len(s.tokens) for s in read)] == 1
         assert passes.total() == len(written.tokens) + 1
+
+    def test_text_that_follows_is_as_if_read(self, engine):
+        """Several segments in one pass, behind a rollback too: what comes next is what a reading model would write."""
+        prompt = self.prompt(engine)
+        session, reader = engine.session(prompt), engine.session(prompt)
+        session.read([Segment("junk junk")])
+        session.rollback(2)
+        dropped = list(session.tokens[len(prompt) :])
+        before = engine.passes.copy()
+        session.follow([Segment("The sum is 4. "), Segment("So")])
+        width = len(session.tokens) - len(prompt) - len(dropped)
+        assert engine.passes - before == Counter({width: 1})
+        reader.read([Segment("", tokens=session.tokens[len(prompt) :])])
+        assert session.tokens == reader.tokens
+        with pytest.raises(ValueError, match="rewritten"):
+            session.rewrite(1, never, GREEDY, 8)
+        assert session.generate(never, GREEDY, 8).tokens == reader.generate(never, GREEDY, 8).tokens
+        with pytest.raises(ValueError, match="empty"):
+            session.follow([Segment("")])
 
     def test_rollback_then_read_equals_read_afresh(self, engine):
         """Nothing of a forgotten step remains, at any boundary and inside a step."""

@@ -29,7 +29,7 @@ def blank_line(text: str, upcoming: str) -> bool:
 
 
 class FakeSession:
-    """One growing text. `calls` has an entry for every model pass: ("generate"|"read"|"rollback", tokens)."""
+    """One growing text. `calls` has an entry for every model pass: ("generate"|"read"|"follow"|"rollback", tokens)."""
 
     def __init__(self, engine: FakeEngine, prompt: Sequence[int]):
         self.engine = engine
@@ -98,6 +98,14 @@ class FakeSession:
         return Proposal([token], np.array([[token]]), np.array([[1.0]]))
 
     def read(self, segments: Sequence[Segment]) -> list[Step]:
+        steps = self._take(segments)
+        self.calls.append(("read", sum(len(s.tokens) for s in steps)))
+        return steps
+
+    def follow(self, segments: Sequence[Segment]) -> None:
+        self.calls.append(("follow", sum(len(s.tokens) for s in self._take(segments))))
+
+    def _take(self, segments: Sequence[Segment]) -> list[Step]:
         steps = []
         for s in segments:
             tokens = s.tokens or self.engine.encode(s.text) + [self.engine.eos_id] * s.eos
@@ -107,7 +115,6 @@ class FakeSession:
             for t in tokens:
                 self._append(t)
             steps.append(self._step(len(tokens), s.text, "read"))
-        self.calls.append(("read", sum(len(s.tokens) for s in steps)))
         return steps
 
     def rollback(self, n_tokens: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from semspec.decoding.semantic_hybrid import SemanticHybrid
 from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.target import Target
 from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session, never
+from semspec.engine.session import CachedText
 from semspec.engine.transformers import TransformersEngine
 from semspec.errors import UserError
 
@@ -300,3 +302,24 @@ def test_continuation_by_hand() -> None:
     assert continuation([8, 3], text, 3, 9) == [7, 1, 2, 3]
     assert continuation([8, 3], text, 3, 9, shortest=2) == []
     assert continuation([], text, 3, 2) == []
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_each_drafted_token_costs_the_draft_one_pass(monkeypatch: pytest.MonkeyPatch, temperature: float) -> None:
+    """The first of a proposal comes out of the pass over what the target settled, after a rejection too."""
+    drawn, draw = Counter(), CachedText.draw
+
+    def counted(session: CachedText, n_tokens: int, sampling: Sampling) -> Proposal:
+        made = draw(session, n_tokens, sampling)
+        drawn["tokens"] += len(made.tokens)
+        return made
+
+    monkeypatch.setattr(CachedText, "draw", counted)
+    rejected = 0
+    for seed in range(4):
+        draft, target = pair(seed, 0.02, ends=0)
+        made, rng = draft.passes.copy(), np.random.default_rng(seed)
+        answer = SpeculativeSampling(replace(rules(rng, temperature), max_tokens=30), draft, target, 4).answer("12+7? ")
+        assert (draft.passes - made).total() == 1 + drawn.pop("tokens")  # and the prompt's
+        rejected += answer.exact_offered - answer.exact_accepted
+    assert rejected > 10

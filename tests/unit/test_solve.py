@@ -107,8 +107,8 @@ def test_reward_guided_takes_any_scorer(settings: Settings):
     assert [s.score for s in answer.trace] == rewards
     assert asked == [("?", written[:i], script[i]) for i in range(5)]
     (reader,) = target.sessions
-    assert [kind for kind, _ in reader.calls] == ["read", "generate"] * 2
-    assert [n for kind, n in reader.calls if kind == "read"] == [len("".join(script[:2])), len(script[3])]
+    assert [kind for kind, _ in reader.calls] == ["follow", "generate"] * 2
+    assert [n for kind, n in reader.calls if kind == "follow"] == [len("".join(script[:2])), len(script[3])]
     assert (answer.verifications, answer.verifier_tokens) == (2, len("".join(script)) - len(script[2]) - len(script[4]))
 
 

@@ -99,8 +99,10 @@ def test_work_is_what_the_models_would_have_done(gamma):
     answer(engines, gamma, seed=1)
     for role, model in models.items():
         (session,) = model.sessions
-        done = {kind: [n for k, n in session.calls if k == kind] for kind in ("generate", "read")}
-        assert engines[role].passes == Counter({1: sum(done["generate"])}) + Counter([session.n_prompt, *done["read"]])
+        done = {kind: [n for k, n in session.calls if k == kind] for kind in ("generate", "read", "follow")}
+        assert engines[role].passes == Counter({1: sum(done["generate"])}) + Counter(
+            [session.n_prompt, *done["read"], *done["follow"]]
+        )
 
 
 def test_plain_decoding_is_replayed_too():

@@ -140,7 +140,7 @@ METRICS: tuple[Metric, ...] = (
         "score_share",
         "Scoring",
         "Share of the latency that judging took beside the models' passes: summing up the hidden states, probes and "
-        "rule; a prompted score in full.",
+        "rule. A prompted mark is a model's pass and counts as verifying.",
         lambda x: f"{100 * x:.1f}%",
     ),
     Metric("truncated", "Cut off", "Share of answers that ended at the token budget.", _percent),

@@ -9,8 +9,7 @@ were trained, nor of the rules (acceptance.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol
 
@@ -89,8 +88,7 @@ class Semantic:
         while not out.done:  # line 2
             with out.phase("draft"):
                 if any(s.tokens for s in unread):
-                    with self._unseen("draft"):
-                        writer.read(unread)
+                    writer.follow(unread)
                 drafts = self._draft(writer, out)  # line 3
             with out.phase("verify"):
                 read = self._verify(reader, drafts, out)  # line 4
@@ -112,16 +110,6 @@ class Semantic:
                 with out.phase("write"):
                     unread = [self._reject(writer, reader, drafts[kept:], verdict, out)]  # line 11
         return out.answer()  # lines 14, 15 and 20: the transcript ends at EOS and cuts at the budget
-
-    @contextmanager
-    def _unseen(self, role: str) -> Iterator[None]:
-        """A model works while no probe looks at it: at what the target writes, or the draft reads, none ever does."""
-        engine = self.draft if role == "draft" else self.target
-        engine.observe([])
-        try:
-            yield
-        finally:
-            engine.observe(self.judge.layers[role])
 
     def _draft(self, writer: Session, out: Transcript) -> list[Drafted]:
         """Up to `gamma` steps, fewer when EOS or the budget comes first."""
@@ -160,8 +148,9 @@ class Semantic:
         if dropped:
             writer.rollback(sum(len(d.step.tokens) for d in dropped))
             reader.rollback(sum(d.n_tokens for d in dropped))
-        with self._unseen("target"):
-            step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+        self.target.observe([])  # no probe looks at what the target writes
+        step = reader.generate(self.setup.step_ends, out.sampling(), out.step_limit(self.target))
+        self.target.observe(self.judge.layers["target"])
         rejected = sum(d.n_tokens for d in dropped)
         text = dropped[0].step.text if dropped else None
         out.wrote(step, rejected_text=text, rejected_tokens=rejected, **asdict(verdict))

@@ -1,8 +1,8 @@
 """SpecReason (Pan et al., 2025): the draft writes a step, the target gives it a mark from 0 to 9.
 
-A step with a low mark is rewritten by the target. The target is asked in a new chat turn behind the chain, and one
-token of its reply is looked at. The turn is taken back afterwards, so the step itself is read once. Not exact: an
-accepted step is the draft's.
+A step with a low mark is rewritten by the target. The target reads the step and, in a new chat turn behind it, the
+question for a mark, in one pass; one token of its reply is looked at, and the turn is taken back. Not exact: a step
+that is kept is the draft's.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class PromptedScorer:
                     self.digits[tokens[0]] = digit
         self.scoring = scoring
 
-    def __call__(self, reader: Session) -> tuple[float, int]:
-        """(mark in [0, 1], tokens that the target read for it); the session is left as it was."""
-        reader.read([Segment("", tokens=self.question)])
+    def __call__(self, reader: Session, step: Segment) -> tuple[float, int]:
+        """(mark in [0, 1] of a step, tokens that the target read for it); the step stays in the session."""
+        reader.follow([step, Segment("", tokens=self.question)])
         found = reader.draw(1, Sampling(temperature=1.0, top_k=TOP))
         reader.rollback(len(self.question))
         assert found.ids is not None and found.probs is not None
         marks = [(self.digits.get(int(t)), float(p)) for t, p in zip(found.ids[0], found.probs[0], strict=True)]
-        return self._mark(marks) / 9, len(self.question)
+        return self._mark(marks) / 9, len(step.tokens) + len(self.question)
 
     def _mark(self, marks: list[tuple[int | None, float]]) -> float:
         if self.scoring == "greedy":
@@ -105,10 +105,8 @@ class SpecReason:
     def _mark(self, reader: Session, question: str, drafted: Segment, out: Transcript) -> float:
         """The mark of a drafted step, in [0, 1]."""
         with out.phase("verify"):
-            reader.read([drafted])
-        with out.phase("score"):
-            mark, n_tokens = self.scorer(reader)
-        out.verified(len(drafted.tokens) + n_tokens)
+            mark, n_tokens = self.scorer(reader, drafted)
+        out.verified(n_tokens)
         return mark
 
     def _write(
@@ -117,7 +115,7 @@ class SpecReason:
         """The target reads what it has not, and writes the step; the draft reads that."""
         if unread:
             with out.phase("verify"):
-                reader.read(unread)
+                reader.follow(unread)
             out.verified(sum(len(s.tokens) for s in unread))
             unread.clear()
         with out.phase("write"):
@@ -126,4 +124,4 @@ class SpecReason:
         read = segment(step, self.target, self.draft)
         if read.tokens and not out.done:
             with out.phase("draft"):
-                writer.read([read])
+                writer.follow([read])

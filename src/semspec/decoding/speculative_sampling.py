@@ -31,7 +31,7 @@ class Drafts:
         if shared < len(mine):
             self.writer.rollback(len(mine) - shared)
         if shared < len(answer):
-            self.writer.read([Segment("", tokens=list(answer[shared:]))])
+            self.writer.follow([Segment("", tokens=list(answer[shared:]))])
         left = self.out.setup.max_tokens - len(answer)
         return self.writer.draw(min(self.length, left), self.out.sampling())
 

@@ -106,7 +106,7 @@ class SpeculativeThinking:
     def _insert(self, line: str, writer: Session, out: Transcript) -> None:
         """Put a line of ours into the text; it counts as the draft's."""
         tokens = self.target.encode(line)
-        writer.read([Segment(line, tokens=self.draft.encode(line))])
+        writer.follow([Segment(line, tokens=self.draft.encode(line))])
         self._unread.append(Segment(line, tokens=tokens))
         out.add(TraceStep("draft", line, len(tokens)), tokens, False)
 
@@ -117,7 +117,7 @@ class SpeculativeThinking:
         if self._unread:
             out.verified(sum(len(s.tokens) for s in self._unread))
             with out.phase("verify"):
-                reader.read(self._unread)
+                reader.follow(self._unread)
             self._unread = []
         with out.phase("write"):
             step = reader.generate(never, out.sampling(), min(n_tokens, out.left))
@@ -125,5 +125,5 @@ class SpeculativeThinking:
         read = segment(step, self.target, self.draft)
         if read.tokens and not out.done:
             with out.phase("draft"):
-                writer.read([read])
+                writer.follow([read])
         return step.text

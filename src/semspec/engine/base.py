@@ -130,6 +130,12 @@ class Session(Protocol):
     def read(self, segments: Sequence[Segment]) -> list[Step]:
         """Read the segments, one after the other, in ONE forward pass; one `Step` each; they stay in the cache."""
 
+    def follow(self, segments: Sequence[Segment]) -> None:
+        """Put settled text behind this one, in ONE forward pass of which only what comes next is computed.
+
+        No scores, no pooled states and no `rewrite`: for what is not judged.
+        """
+
     def rollback(self, n_tokens: int) -> None:
         """Forget the last `n_tokens` tokens."""
 

@@ -290,6 +290,10 @@ class CachedText(ABC):
             )
         return steps
 
+    def follow(self, segments: Sequence[Segment]) -> None:
+        self._feed([t for s in segments for t in self.engine.segment_tokens(s)], None)
+        self._mark()
+
     def rollback(self, n_tokens: int) -> None:
         if n_tokens == 0:
             return

@@ -105,6 +105,12 @@ class SglangText(CachedText):
             step.seconds = seconds * len(step.tokens) / total
         return steps
 
+    def follow(self, segments: Sequence[Segment]) -> None:
+        self._let_go()
+        tokens = [t for s in segments for t in self.engine.segment_tokens(s)]
+        self.engine.passes[len(tokens)] += 1
+        self._append(tokens)
+
     def _append(self, tokens: Sequence[int]) -> None:
         """The server has these behind the text, or will have when it needs them."""
         self.tokens += tokens

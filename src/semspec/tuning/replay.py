@@ -109,7 +109,7 @@ class RecordedSession:
         if len(theirs) > same:
             self._live.rollback(len(theirs) - same)
         if self.tokens[same:]:
-            self._live.read([Segment("", False, self.tokens[same:])])
+            self._live.follow([Segment("", False, self.tokens[same:])])
         return self._live
 
     def _read_live(self, segment: Segment) -> Step:
@@ -141,12 +141,15 @@ class RecordedSession:
         for segment in segments:
             if not segment.tokens:
                 raise ValueError("a recorded model reads tokens")
-            if self.engine.role == "target":
-                name = key("target", "read", self.tokens, segment.tokens)
-                step = self.engine.record().step(name, partial(self._read_live, segment), seen=True)
-                steps.append(self._seen(step, True))
+            name = key(self.engine.role, "read", self.tokens, segment.tokens)
+            step = self.engine.record().step(name, partial(self._read_live, segment), seen=True)
+            steps.append(self._seen(step, True))
             self.tokens = self.tokens + list(segment.tokens)
         return steps
+
+    def follow(self, segments: Sequence[Segment]) -> None:
+        self._count_reading(sum(len(s.tokens) for s in segments))
+        self.tokens = self.tokens + [t for s in segments for t in s.tokens]
 
     def rollback(self, n_tokens: int) -> None:
         if n_tokens:
