@@ -51,25 +51,25 @@ def test_measured_curves_rise_and_leave_no_session_changed():
     model.forward, model.session = uneven, kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "perf_counter", lambda: now[0])
-        (curve,) = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
+        curve, _ = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
     assert curve == Curve((1, *WIDTHS), (1.0, 5.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)) and len(ticks) == 3
     assert [s.tokens for s in sessions] == [[1, 2, 3], [1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_each_choice_of_layers_has_a_curve():
-    """A model whose passes take a second for each layer that is pooled, on a clock of its own."""
+def test_text_that_is_followed_has_a_curve_of_its_own():
+    """A model whose passes take a second more for each layer that is pooled, and one for scores, on its own clock."""
     now, model = [0.0], tiny_engine()
     forward = model.forward
 
     def slow(*args, **kwargs):
-        now[0] += 1 + len(model.slots)
+        now[0] += 1 + len(model.slots) + (kwargs["logits_to_keep"] > 1)
         return forward(*args, **kwargs)
 
     model.forward = slow
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "perf_counter", lambda: now[0])
-        pooled, plain = measure(model, [[1, 2, 3]], observed=[None, []])
-    assert set(pooled.seconds) == {4.0} and set(plain.seconds) == {1.0}
+        judged, plain = measure(model, [[1, 2, 3]])
+    assert judged.seconds == (4.0, *[5.0] * len(WIDTHS)) and set(plain.seconds) == {1.0}
 
 
 def test_the_bound_is_base_over_writing_and_reading():

@@ -61,7 +61,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of all work. judge: of one judged step; plain: {role: its curve while it pools no states}."""
+    """Seconds of all work. judge: of one judged step; plain: {role: its curve of text that is only followed}."""
 
     draft: Curve
     target: Curve
@@ -100,39 +100,42 @@ def measure(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
     tick: Callable[[], None] = lambda: None,
-    observed: Sequence[Sequence[int] | None] = (None,),
-) -> list[Curve]:
-    """The curves of one model on this machine, medians over `prompts`, the first of them a warm-up.
+    layers: Sequence[int] | None = None,
+) -> tuple[Curve, Curve]:
+    """The two curves of one model on this machine, medians over `prompts`, the first of them a warm-up.
 
-    observed: the layers whose states it pools meanwhile (`None` = all), a curve for each choice; they take turns.
+    Of text that is judged: scored, and the states of `layers` (`None` = all) are pooled. Of text that is only followed.
+    The two take turns.
     """
     from semspec.engine.base import Sampling, Segment, never
 
-    found: list[dict[int, list[float]]] = [{w: [] for w in (1, *WIDTHS)} for _ in observed]
+    found: list[dict[int, list[float]]] = [{w: [] for w in (1, *WIDTHS)} for _ in range(2)]
     for i, prompt in enumerate([prompts[0], *prompts]):
         session = engine.session(prompt)
+        ways = list(zip((layers, []), (session.read, session.follow), found, strict=True))
         words: list[int] = []
-        for layers, times in zip(observed, found, strict=True):
-            engine.observe(layers)
+        for seen, _, times in ways:
+            engine.observe(seen)
             seconds, step = _timed(partial(session.generate, never, Sampling(), WRITTEN))
             times[1] += [seconds / len(step.tokens)] * (i > 0)
             session.rollback(len(step.tokens))
             words = list(step.tokens[: -1 if step.eos else None]) or list(prompt)[-1:]
         for n in WIDTHS:
-            for layers, times in zip(observed, found, strict=True):
-                engine.observe(layers)
-                seconds, _ = _timed(partial(session.read, [Segment("", False, (words * n)[:n])]))
+            for seen, take, times in ways:
+                engine.observe(seen)
+                seconds, _ = _timed(partial(take, [Segment("", False, (words * n)[:n])]))
                 times[n] += [seconds] * (i > 0)
                 session.rollback(n)
         tick()
     # a wider pass never costs less, but for noise
     rising = [np.maximum.accumulate([float(np.median(s)) for s in times.values()]) for times in found]
-    return [Curve((1, *WIDTHS), tuple(seconds.tolist())) for seconds in rising]
+    judged, plain = (Curve((1, *WIDTHS), tuple(seconds.tolist())) for seconds in rising)
+    return judged, plain
 
 
 def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:
     """The cost on this machine of what `described` (the models and how they are run) says: measured, or read again."""
-    found = {**described, "machine": provenance.machine(), "widths": WIDTHS}
+    found = {**described, "machine": provenance.machine(), "widths": WIDTHS, "plain": "followed"}
     name = files.digest(json.dumps(found, sort_keys=True))
     path = root / "data/tune" / f"cost-{name}.json"
     if not path.exists():

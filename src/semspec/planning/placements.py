@@ -28,7 +28,7 @@ KINDS = ("transformers", "llamacpp")
 class Timed:
     """One model on one engine. tokens: how many it makes of the sample text.
 
-    curve: while the states are pooled that the probes look at; plain: of passes that pool nothing.
+    curve: while the states are pooled that the probes look at; plain: of text that is only followed.
     """
 
     role: str
@@ -117,7 +117,7 @@ def time_one(
     prompts = [model.chat(p.question, settings.text.system) for p in problems]
     own = name == getattr(settings.models, role)  # another draft may lack the layers that are named
     seen = features.probed_layers(settings.train, role, model.n_layers) if own else None
-    curve, plain = measure(model, prompts, lambda: tick(what), [seen, []])
+    curve, plain = measure(model, prompts, lambda: tick(what), seen)
     tokens = len(model.encode("\n\n".join(p.question for p in problems)))
     timed = Timed(role, name, titled(way), curve, plain, tokens, model.vocab_id)
     del model

@@ -231,7 +231,7 @@ def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) ->
         plain: dict[str, Curve] = {}
         for role, model in models.items():
             prompts = [model.chat(p.question, settings.text.system) for p in few]
-            prices[role], plain[role] = measure(model, prompts, observed=[layers[role], []])
+            prices[role], plain[role] = measure(model, prompts, layers=layers[role])
             model.observe(None)
         judge = Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)
         answers = [tree.walk(tree.judged_by(judge, settings), p, None).answer for p in few]
