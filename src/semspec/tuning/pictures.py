@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from semspec.report.figures import COLOURS, INK, blank
+from semspec.report.figures import COLOURS, INK, blank, looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,10 +32,9 @@ def pareto(
         x, y = [t.latency_s for t in front], [100 * t.pass_at_1 for t in front]
         ax.step(x, y, where="post", color=INK, linewidth=1.2, linestyle="--", alpha=0.7)
         ax.scatter(x, y, s=34, color=COLOURS["semantic"], label="Pareto front", zorder=3)
-    for name, values in known.items():
-        marker = {"target": "s", "draft": "^"}.get(name, "D")
-        ax.scatter(values["latency_s"], 100 * values["pass_at_1"], s=60, marker=marker,
-                   color=COLOURS.get(name, "#cc79a7"), label=name, zorder=4)  # fmt: skip
+    for name, (colour, marker) in looks(list(known)).items():
+        place = known[name]["latency_s"], 100 * known[name]["pass_at_1"]
+        ax.scatter(*place, s=60, marker=marker, color=colour, label=name, zorder=4)
     for t in found:
         if t.number == winner:
             ring = {"facecolors": "none", "edgecolors": INK, "label": "winner", "zorder": 5}
