@@ -9,6 +9,7 @@ import pytest
 from tiny import tiny_engine
 
 from semspec.engine.base import Proposal, Sampling, Segment, never
+from semspec.engine.session import MARKS
 
 GREEDY = Sampling()
 PROMPT = "Question: 12+7? "
@@ -113,3 +114,16 @@ def test_held_proposals_leave_no_trace(engine, then):
             session.rollback(1)
         found.append((first.tokens, session.generate(never, GREEDY, 12).tokens, session.tokens))
     assert found[0] == found[1]
+
+
+def test_a_long_text_keeps_few_logits(engine):
+    """Of its last boundaries only; behind an older one the next token is computed again, and is the same."""
+    prompt = engine.encode(PROMPT)
+    session, kept = engine.session(prompt), [engine.session(prompt).generate(never, GREEDY, 3).tokens]
+    for i in range(2 * MARKS):
+        session.follow([Segment(f"{i} ")])
+    assert len(session._marks) == MARKS
+    session.rollback(len(session.tokens) - len(prompt))
+    before = engine.passes.copy()
+    kept.append(session.generate(never, GREEDY, 3).tokens)
+    assert kept[0] == kept[1] and (engine.passes - before).total() == 4

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from semspec.engine.pool import Pool
 
 
+MARKS = 16  # step boundaries, the last ones, whose logits are kept; a row may be a megabyte
+
+
 @dataclass
 class Ahead:
     """Proposed tokens that are in the cache beyond the settled text, and what the model computed there.
@@ -74,8 +77,7 @@ class CachedText(ABC):
         self._held: Ahead | None = None  # in the cache behind `self.tokens`, where the last step ended
         self._read: list[torch.Tensor] | None = None  # [vocab] each: before, and after each token of, the last read
         self._prompt_length = len(prompt)
-        self._feed(list(prompt), None)
-        self._mark()
+        self._mark(len(prompt), self._feed(list(prompt), None)[-1])
 
     @abstractmethod
     def _open(self) -> None:
@@ -110,10 +112,11 @@ class CachedText(ABC):
         self._logits, self._read = logits[-1], None
         return logits
 
-    def _mark(self) -> None:
-        assert self._logits is not None
-        # a clone: a row kept as a view would hold the logits of its whole pass in memory
-        self._marks[len(self.tokens)] = self._logits.clone()
+    def _mark(self, length: int, logits: torch.Tensor) -> None:
+        """Keep the logits after so many tokens. A clone: a view would hold those of its whole pass in memory."""
+        self._marks[length] = logits.clone()
+        if len(self._marks) > MARKS:
+            del self._marks[min(self._marks)]
 
     def _next_logits(self) -> torch.Tensor:
         if self._logits is None:
@@ -201,7 +204,7 @@ class CachedText(ABC):
         if step.stop != "eos":
             self._pending = upcoming
         self._logits = ahead.rows[0]
-        self._mark()
+        self._mark(len(self.tokens), self._logits)
         if scores:
             joined = (torch.cat(part).cpu().numpy() for part in zip(*scores, strict=True))
             step.scores = engine.tokens(step.tokens, *joined)
@@ -265,7 +268,7 @@ class CachedText(ABC):
         start = len(self.tokens)
         logits = self._feed(tokens, pool, keep=len(tokens))
         for end in ends:
-            self._marks[start + int(end)] = logits[end - 1].clone()
+            self._mark(start + int(end), logits[end - 1])
         self._read = [before, *logits]
         ids = torch.tensor(tokens, device=engine.device)
         # apart, since joining them would copy all the logits
@@ -291,8 +294,8 @@ class CachedText(ABC):
         return steps
 
     def follow(self, segments: Sequence[Segment]) -> None:
-        self._feed([t for s in segments for t in self.engine.segment_tokens(s)], None)
-        self._mark()
+        logits = self._feed([t for s in segments for t in self.engine.segment_tokens(s)], None)
+        self._mark(len(self.tokens), logits[-1])
 
     def rollback(self, n_tokens: int) -> None:
         if n_tokens == 0:
