@@ -11,7 +11,7 @@ from conformance import EngineConformance
 from tiny import tiny_engine
 from transformers import Qwen2ForCausalLM
 
-from semspec.engine.alone import FEW, NAME
+from semspec.engine.alone import FEW, NAME, one_text
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.sampling import draw, score
 from semspec.engine.transformers import context_of
@@ -72,6 +72,20 @@ def test_int8_is_the_same_to_the_bit_whatever_is_read_at_once(kind):
     for width in (2, 5, FEW):
         assert torch.equal(logits(width), alone)
     assert not torch.equal(logits(len(text)), alone) and torch.allclose(logits(len(text)), alone, atol=0.5)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 5])
+def test_an_activation_is_the_same_to_the_bit_whatever_is_read_at_once(threads):
+    """Several threads share what is large, in parts that end in the middle of a token's numbers."""
+    torch.set_num_threads(threads)
+    model = tiny_engine("qwen2", weights="int8").model
+    function = model.model.layers[0].mlp.act_fn
+    for size in (7000, 11000):
+        x = torch.randn(1, FEW, 2 * size)[..., :size]
+        own = torch.cat([function(row) for row in x.split(1, dim=1)], dim=1)
+        with one_text():
+            assert all(torch.equal(function(x[:, :n]), own[:, :n]) for n in range(2, FEW + 1))
+        assert torch.allclose(function(x), own)
 
 
 def test_only_models_that_ask_for_no_name_attend_row_by_row(monkeypatch):

@@ -139,6 +139,7 @@ def placed(model: Any, weights: str, device: str) -> Any:
         # a model that asks for the name itself would take it for something else
         if own._attn_implementation == "sdpa" and type(model)._supports_attention_backend:
             own._attn_implementation = alone.NAME
+        alone.separate(model)
         return replace(model, Int8Linear)
     if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):
         return replace(model, HalfLinear)
