@@ -109,7 +109,7 @@ def quality_speed(methods: Mapping[str, Mapping[str, Any]], names: Sequence[str]
     front = pareto({n: methods[n] for n in names})
     if len(front) > 1:
         x, y = [methods[n]["latency_s"] for n in front], [100 * methods[n]["pass_at_1"] for n in front]
-        ax.step(x, y, where="post", color=INK, linewidth=1.2, linestyle="--", alpha=0.6, zorder=1)
+        ax.step(x, y, where="post", color=INK, linewidth=1.2, linestyle="--", zorder=3)  # on the bars that it follows
     for name in names:
         m = methods[name]
         x, y = m["latency_s"], 100 * m["pass_at_1"]
