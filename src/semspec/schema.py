@@ -232,9 +232,13 @@ class Decide(Strict):
 class Exact(Strict):
     """Exact speculation: `speculative_sampling`, `prompt_lookup`, and what `semantic_hybrid` salvages."""
 
-    draft_tokens: int = Field(5, ge=1, le=64, description="Tokens drafted per pass (speculative_sampling).")
+    draft_tokens: int = Field(5, ge=1, le=64, description="Tokens that the draft proposes per pass.")
     ngram: int = Field(3, ge=1, le=16, description="Longest n-gram that is looked up.")
     lookup_tokens: int = Field(10, ge=1, le=256, description="Tokens proposed after a match.")
+    proposals: Literal["lookup", "draft"] = Field(
+        "lookup",
+        description="Who proposes while semantic_hybrid's target writes: n-grams of the rejected | else the draft.",
+    )
 
 
 class Baselines(Strict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -103,6 +104,7 @@ OCCUR = {
     "speculative_sampling": ("EOS first kept", "EOS first refused", "EOS last kept", "EOS last refused"),
     "prompt_lookup": ("EOS first kept", "EOS inside kept", "EOS inside refused", "EOS last kept", "EOS last refused"),
     "semantic_hybrid": ("EOS first kept", "EOS first refused", "EOS last kept", "EOS last refused"),
+    "semantic_hybrid, drafted": ("EOS first kept", "EOS first refused", "EOS last kept", "EOS last refused"),
 }
 
 
@@ -127,6 +129,7 @@ def methods(draft: TransformersEngine, target: TransformersEngine, setup: Setup,
         "speculative_sampling": SpeculativeSampling(setup, draft, target, k),
         "prompt_lookup": PromptLookup(setup, target, 3, k),
         "semantic_hybrid": SemanticHybrid(setup, draft, target, reject, 1 + k % 3, ngram=2, length=k),
+        "semantic_hybrid, drafted": SemanticHybrid(setup, draft, target, reject, 1 + k % 3, 2, length=k, drafted=k),
     }
 
 
@@ -204,21 +207,21 @@ def test_sampled_lookups_equal_the_target_seed_by_seed(pairs) -> None:
 
 def test_hybrid_makes_the_verdicts_of_semantic(pairs) -> None:
     """Accepting some and rejecting some: the same verdicts and the same text, with fewer passes of the target."""
-    passes = np.zeros(2)
+    passes = np.zeros(3)
     for i in range(40):
         rng = np.random.default_rng(i)
         draft, target = pairs[i % len(pairs)]
         setup = rules(rng)
         p = rng.random(40).round().tolist()
         answers, found = [], []
-        for kind in (Semantic, SemanticHybrid):
+        for kind in (Semantic, SemanticHybrid, partial(SemanticHybrid, drafted=3)):
             judge = Judge(ScriptedProbe(1.0, layers=[1]), ScriptedProbe(*p, layers=[0]))
             answer, what = write(kind(setup, draft, target, judge, 1), "12+", i)
             answers.append(answer)
             found.append((what, [s.accepted for s in answer.trace]))
-        assert found[0] == found[1]
+        assert found[0] == found[1] == found[2]
         passes += [a.target_passes for a in answers]
-    assert passes[1] < passes[0]
+    assert passes[2] < passes[1] < passes[0]
 
 
 @pytest.mark.parametrize("right", range(6))
@@ -289,8 +292,13 @@ def test_a_piece_taken_back_whole_is_written_again_the_same(pairs) -> None:
 
 def test_two_vocabularies_are_refused() -> None:
     """Token-level speculation across vocabularies is an error that says so."""
+    setup, draft, target = rules(np.random.default_rng(0)), tiny_engine(merges=True), tiny_engine()
     with pytest.raises(UserError, match="one vocabulary"):
-        SpeculativeSampling(rules(np.random.default_rng(0)), tiny_engine(merges=True), tiny_engine())
+        SpeculativeSampling(setup, draft, target)
+    judge = Judge(ScriptedProbe(1.0, layers=[0]), ScriptedProbe(0.0, layers=[0]))
+    assert SemanticHybrid(setup, draft, target, judge).drafted == 0
+    with pytest.raises(UserError, match="proposals: draft needs one vocabulary"):
+        SemanticHybrid(setup, draft, target, judge, drafted=3)
 
 
 def test_continuation_by_hand() -> None:

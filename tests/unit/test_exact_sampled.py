@@ -138,8 +138,8 @@ class Reject:
         return [Judgement(p=0.0, q=1.0, a=0.0, far=False, score=0.0)] * len(written)
 
 
-def hybrid(draft: TextEngine, target: TextEngine, setup: Setup, gamma: int) -> Method:
-    return SemanticHybrid(setup, draft, target, Reject(), gamma, ngram=2, length=2)
+def hybrid(draft: TextEngine, target: TextEngine, setup: Setup, gamma: int, drafted: int = 0) -> Method:
+    return SemanticHybrid(setup, draft, target, Reject(), gamma, ngram=2, length=2, drafted=drafted)
 
 
 METHODS: dict[str, Callable[[TextEngine, TextEngine, Setup], Method]] = {
@@ -150,6 +150,7 @@ METHODS: dict[str, Callable[[TextEngine, TextEngine, Setup], Method]] = {
     "prompt_lookup of 5": lambda draft, target, setup: PromptLookup(setup, target, 2, 5),
     "semantic_hybrid of 1": lambda draft, target, setup: hybrid(draft, target, setup, 1),
     "semantic_hybrid of 2": lambda draft, target, setup: hybrid(draft, target, setup, 2),
+    "semantic_hybrid of 1, drafted": lambda draft, target, setup: hybrid(draft, target, setup, 1, drafted=2),
 }
 FINEST = "speculative_sampling of 2"
 
@@ -175,7 +176,9 @@ def test_answers_have_the_targets_distribution(name: str) -> None:
     assert looks_right(METHODS[name](SHY, TARGET, rules()), TARGET.logits, MANY if name == FINEST else N)
 
 
-@pytest.mark.parametrize("name", ["speculative_sampling of 2", "prompt_lookup of 5", "semantic_hybrid of 2"])
+@pytest.mark.parametrize(
+    "name", ["speculative_sampling of 2", "prompt_lookup of 5", "semantic_hybrid of 2", "semantic_hybrid of 1, drafted"]
+)
 def test_steps_cut_at_their_limit_keep_the_distribution(name: str) -> None:
     """Where it is the step's limit that ends it, within a draft or behind it."""
     assert looks_right(METHODS[name](SHY, TARGET, rules("after two tokens")), TARGET.logits, N)

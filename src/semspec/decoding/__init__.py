@@ -121,6 +121,7 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
         settings.bench.gamma,
         ngram=exact.ngram,
         length=exact.lookup_tokens,
+        drafted=exact.draft_tokens if exact.proposals == "draft" else 0,
     )
 
 

@@ -234,11 +234,14 @@ class Transcript:
         self.verifier_tokens += n_tokens
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """The time spent inside counts for one of `PHASES`."""
+    def phase(self, name: str, within: str | None = None) -> Iterator[None]:
+        """The time spent inside counts for one of `PHASES`, and no longer for the one that it lies within."""
         started = time.perf_counter()
         yield
-        self.phases[name] += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        self.phases[name] += seconds
+        if within:
+            self.phases[within] -= seconds
 
     def pooled(self, step: Step, within: str) -> None:
         """What summing up a step's hidden states took, inside a phase, is a phase of its own."""

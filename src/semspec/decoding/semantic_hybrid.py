@@ -5,28 +5,50 @@ places. So at each place the TARGET's own token is drawn from them, and the draf
 tokens; from the first that differs the target writes on, with the rest of the rejected draft as a source of n-gram
 proposals, verified exactly. A rejected step is thus distributed as the target's own, greedy or sampled. (Leviathan's
 min(1, p / q) would not do here: a draft that was rejected for its meaning is no sample of q any more.)
+
+Where the n-grams say nothing the draft itself may propose (`exact.proposals: draft`). Its new tokens are samples of q,
+drawn after the rejection, so for them Leviathan's rule is right: the rest of the step is `speculative_sampling`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from semspec.decoding.base import Transcript
+from semspec.decoding.base import Setup, Transcript
+from semspec.decoding.drafts import Drafts
 from semspec.decoding.lookup import RejectedLookup
-from semspec.decoding.semantic import Drafted, Semantic, Verdict
-from semspec.engine.base import Segment, Session, segment
+from semspec.decoding.semantic import Drafted, Judges, Semantic, Verdict
+from semspec.engine.base import Engine, Proposal, Segment, Session, segment
+from semspec.errors import UserError
 
 
 class SemanticHybrid(Semantic):
-    """`Semantic` whose rejected steps are written by exact verification of the draft."""
+    """`Semantic` whose rejected steps are written by exact verification of the draft.
+
+    drafted: tokens that the draft proposes at a time, where an n-gram of the rejected draft does not; 0 = none.
+    `UserError` when it shall propose, and the models have two vocabularies.
+    """
 
     name = "semantic_hybrid"
 
-    def __init__(self, *args: Any, ngram: int = 3, length: int = 10, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.ngram, self.length = ngram, length
+    def __init__(
+        self,
+        setup: Setup,
+        draft: Engine,
+        target: Engine,
+        judge: Judges,
+        gamma: int = 1,
+        ngram: int = 3,
+        length: int = 10,
+        drafted: int = 0,
+    ):
+        if drafted and draft.vocab_id != target.vocab_id:
+            raise UserError(
+                f"exact.proposals: draft needs one vocabulary for both models; {draft.name} and {target.name} have two"
+            )
+        super().__init__(setup, draft, target, judge, gamma)
+        self.ngram, self.length, self.drafted = ngram, length, drafted
 
     def _reject(
         self, writer: Session, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript
@@ -34,9 +56,16 @@ class SemanticHybrid(Semantic):
         if not dropped:
             return super()._reject(writer, reader, dropped, verdict, out)
         draft = [t for d in dropped for t in d.segment.tokens]
-        lookup = RejectedLookup(draft, self.ngram, self.length)
-        limit = out.step_limit(self.target)
-        step = reader.rewrite(len(draft), self.setup.step_ends, out.sampling(), limit, lookup)
         writer.rollback(sum(len(d.step.tokens) for d in dropped))
+        lookup = RejectedLookup(draft, self.ngram, self.length)
+        drafts = Drafts(writer, self.drafted, out) if self.drafted else None
+
+        def propose(answer: Sequence[int]) -> Proposal:
+            found = lookup(answer)
+            return found if found.tokens or not drafts else drafts(answer)
+
+        step = reader.rewrite(len(draft), self.setup.step_ends, out.sampling(), out.step_limit(self.target), propose)
         out.wrote(step, rejected_text=dropped[0].step.text, read_before=len(draft), **asdict(verdict))
+        if drafts:  # it has read a part of the step, proposing
+            return Segment(step.text, step.eos, drafts.unread(out.tokens))
         return segment(step, self.target, self.draft)
