@@ -237,7 +237,7 @@ class Exact(Strict):
     lookup_tokens: int = Field(10, ge=1, le=256, description="Tokens proposed after a match.")
     proposals: Literal["lookup", "draft"] = Field(
         "lookup",
-        description="Who proposes while semantic_hybrid's target writes: n-grams of the rejected | else the draft.",
+        description="While semantic_hybrid's target writes: n-grams of the rejected step alone | else the draft, too.",
     )
 
 

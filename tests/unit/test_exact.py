@@ -129,7 +129,9 @@ def methods(draft: TransformersEngine, target: TransformersEngine, setup: Setup,
         "speculative_sampling": SpeculativeSampling(setup, draft, target, k),
         "prompt_lookup": PromptLookup(setup, target, 3, k),
         "semantic_hybrid": SemanticHybrid(setup, draft, target, reject, 1 + k % 3, ngram=2, length=k),
-        "semantic_hybrid, drafted": SemanticHybrid(setup, draft, target, reject, 1 + k % 3, 2, length=k, drafted=k),
+        "semantic_hybrid, drafted": SemanticHybrid(
+            setup, draft, target, reject, 1 + k % 3, ngram=2, length=k, drafted=k
+        ),
     }
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
-from semspec.decoding.base import Setup, Transcript
+from semspec.decoding.base import Transcript
 from semspec.decoding.drafts import Drafts
 from semspec.decoding.lookup import RejectedLookup
-from semspec.decoding.semantic import Drafted, Judges, Semantic, Verdict
-from semspec.engine.base import Engine, Proposal, Segment, Session, segment
+from semspec.decoding.semantic import Drafted, Semantic, Verdict
+from semspec.engine.base import Proposal, Segment, Session, segment
 from semspec.errors import UserError
 
 
@@ -32,23 +33,14 @@ class SemanticHybrid(Semantic):
 
     name = "semantic_hybrid"
 
-    def __init__(
-        self,
-        setup: Setup,
-        draft: Engine,
-        target: Engine,
-        judge: Judges,
-        gamma: int = 1,
-        ngram: int = 3,
-        length: int = 10,
-        drafted: int = 0,
-    ):
-        if drafted and draft.vocab_id != target.vocab_id:
-            raise UserError(
-                f"exact.proposals: draft needs one vocabulary for both models; {draft.name} and {target.name} have two"
-            )
-        super().__init__(setup, draft, target, judge, gamma)
+    def __init__(self, *args: Any, ngram: int = 3, length: int = 10, drafted: int = 0, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self.ngram, self.length, self.drafted = ngram, length, drafted
+        if drafted and self.draft.vocab_id != self.target.vocab_id:
+            raise UserError(
+                "exact.proposals: draft needs one vocabulary for both models; "
+                f"{self.draft.name} and {self.target.name} have two"
+            )
 
     def _reject(
         self, writer: Session, reader: Session, dropped: Sequence[Drafted], verdict: Verdict, out: Transcript
