@@ -13,8 +13,9 @@ import pytest
 from tiny import tiny_engine
 
 from semspec import cli, config, files
+from semspec.decoding import METHODS, wanted
 from semspec.planning import command, cost, placements
-from semspec.planning.cost import WIDTHS, Cost, Curve, measure
+from semspec.planning.cost import WIDTHS, Cost, Curve, Prices, measure
 from semspec.planning.gain import Pair
 from semspec.provenance import place
 
@@ -24,8 +25,12 @@ DRAFT = Curve((1, 2, 10), (1.0, 1.1, 1.5))
 PAIR = Pair(DRAFT, LINE, base=2.0)
 
 
+def prices(judged, verified=None, followed=None):
+    return Prices(judged, verified or judged, followed or verified or judged)
+
+
 def timed(role="target", engine="transformers int8", curve=LINE, model="m", vocab="v", plain=None, tokens=1):
-    return placements.Timed(role, model, engine, curve, plain or curve, 100 * tokens, vocab)
+    return placements.Timed(role, model, engine, prices(curve, plain), 100 * tokens, vocab)
 
 
 def test_a_curve_goes_straight_between_and_beyond_what_was_measured():
@@ -51,12 +56,13 @@ def test_measured_curves_rise_and_leave_no_session_changed():
     model.forward, model.session = uneven, kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "perf_counter", lambda: now[0])
-        curve, _ = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
-    assert curve == Curve((1, *WIDTHS), (1.0, 5.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)) and len(ticks) == 3
+        found = measure(model, [[1, 2, 3], [4, 5, 6, 7]], lambda: ticks.append(1))
+    rising = Curve((1, *WIDTHS), (1.0, 5.0, 5.0, *map(float, WIDTHS[2:])))
+    assert found == prices(rising) and len(ticks) == 3
     assert [s.tokens for s in sessions] == [[1, 2, 3], [1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_text_that_is_followed_has_a_curve_of_its_own():
+def test_each_kind_of_pass_has_a_curve_of_its_own():
     """A model whose passes take a second more for each layer that is pooled, and one for scores, on its own clock."""
     now, model = [0.0], tiny_engine()
     forward = model.forward
@@ -68,8 +74,49 @@ def test_text_that_is_followed_has_a_curve_of_its_own():
     model.forward = slow
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "perf_counter", lambda: now[0])
-        judged, plain = measure(model, [[1, 2, 3]])
-    assert judged.seconds == (4.0, *[5.0] * len(WIDTHS)) and set(plain.seconds) == {1.0}
+        found = measure(model, [[1, 2, 3]])
+    assert found.judged.seconds == (4.0, *[5.0] * len(WIDTHS))
+    assert found.verified.seconds == (1.0, *[2.0] * len(WIDTHS)) and set(found.followed.seconds) == {1.0}
+
+
+def test_passes_are_timed_in_the_middle_of_an_answer(monkeypatch):
+    """On a clock that only what lies before a pass moves."""
+    now, model = [0.0], tiny_engine()
+    session = model.session
+
+    class Slow:
+        def __init__(self, prompt):
+            self.inner, self.tokens = session(prompt), len(prompt)
+
+        def __getattr__(self, name):
+            def call(*args):
+                now[0] += len(self.inner.tokens)
+                return getattr(self.inner, name)(*args)
+
+            return call
+
+    monkeypatch.setattr(cost, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(cost, "WRITTEN", 1)
+    monkeypatch.setattr(model, "session", Slow)
+    for answer, behind in ((0, 0), (40, 20), (1_000_000, cost.BEHIND)):
+        found = measure(model, [[1, 2, 3]], answer=answer)
+        assert set(found.judged.seconds + found.verified.seconds + found.followed.seconds) == {3.0 + behind}
+
+
+def test_what_a_pass_costs_depends_on_what_is_wanted_of_it():
+    """The draft writes what is judged and follows the rest; no probe looks at what the target writes."""
+    own = Prices(*(Curve((1, 2), (seconds, 10 * seconds)) for seconds in (3.0, 2.0, 1.0)))
+    assert [own.of("draft", w).seconds for w in ("judged", "verified", "followed")] == [(3, 10), (1, 10), (1, 10)]
+    assert [own.of("target", w).seconds for w in ("judged", "verified", "followed")] == [(1, 30), (1, 20), (1, 10)]
+    assert Prices.from_json(json.loads(json.dumps(own.to_json()))) == own
+
+
+def test_what_each_method_wants():
+    found = {name: wanted(name) for name in METHODS}
+    judged = {"semantic", "semantic_hybrid", "semantic_cross_domain"}
+    assert {n for n, w in found.items() if w == "judged"} == judged
+    exact = {"speculative_sampling", "prompt_lookup"}
+    assert {n for n, w in found.items() if w == "verified"} == exact | {"semantic_random", "semantic_last_hidden"}
 
 
 def test_the_bound_is_base_over_writing_and_reading():
@@ -84,7 +131,7 @@ def test_the_bound_is_base_over_writing_and_reading():
 def test_the_closed_form_is_the_mean_of_the_loop(gamma, kept):
     """Rounds of `semantic` played with drawn verdicts, their passes counted."""
     rng, length = np.random.default_rng(0), 6
-    price, steps, passes = Cost(DRAFT, LINE), 0, {"draft": Counter(), "target": Counter()}
+    price, steps, passes = Cost(prices(DRAFT), prices(LINE)), 0, {"draft": Counter(), "target": Counter()}
     for _ in range(8000):
         verdicts = rng.random(gamma) < kept
         good = gamma if verdicts.all() else int(np.argmin(verdicts))
@@ -94,7 +141,8 @@ def test_the_closed_form_is_the_mean_of_the_loop(gamma, kept):
             passes["target"][1] += length
             passes["draft"][length] += 1
         steps += good + (good < gamma)
-    assert PAIR.semantic(kept, length, gamma) == pytest.approx(steps * length * 2.0 / price.seconds(passes), rel=0.02)
+    seconds = price.seconds(passes, "judged")
+    assert PAIR.semantic(kept, length, gamma) == pytest.approx(steps * length * 2.0 / seconds, rel=0.02)
 
 
 def test_exact_speculation_by_simulation():
@@ -132,7 +180,7 @@ def test_every_placement_is_compared_with_the_fastest_target_alone():
     fast = Curve((1, 10), (1.0, 8.0))
     found = [timed(), timed(engine="llamacpp gguf", curve=fast), timed("draft", curve=DRAFT, model="d", vocab="w")]
     placed = placements.placements(found)
-    assert {p.pair.base for p in placed} == {1.0} and len(placed) == 2
+    assert {p.pair().base for p in placed} == {1.0} and len(placed) == 2
     assert not placed[0].shares_vocabulary
 
 
@@ -140,8 +188,9 @@ def test_the_target_alone_and_exact_speculation_pool_nothing():
     """What no probe looks at is not made to wait for states: neither what a gain is measured by, nor token drafts."""
     plain = Curve((1, 10), (0.5, 0.6))
     (placed,) = placements.placements([timed(plain=plain), timed("draft", curve=DRAFT, model="d", plain=plain)])
-    assert placed.pair == Pair(DRAFT, LINE, base=0.5)
-    assert placed.plain == Pair(plain, plain, base=0.5)
+    draft, target = plain.writing_as(DRAFT), LINE.writing_as(plain)  # probes see what it writes, and what it reads
+    assert placed.pair() == Pair(draft, target, base=0.5)
+    assert placed.pair("verified") == placed.pair("followed") == Pair(plain, plain, base=0.5)
 
 
 def bench_rows():
@@ -157,7 +206,7 @@ def bench_rows():
 def test_a_bench_is_predicted_from_its_passes():
     half = Curve(LINE.widths, tuple(s / 2 for s in LINE.seconds))
     rows = [*bench_rows(), *(bench_rows()[1] | {"method": m} for m in ("semantic_random@a=1", "semantic_last_hidden"))]
-    found = command.predicted(rows, Cost(DRAFT, LINE, plain={"draft": half, "target": half}))
+    found = command.predicted(rows, Cost(prices(DRAFT, half), prices(LINE, half)))
     assert found["target"] == pytest.approx({"predicted_s": 4.5, "measured_s": 10.0, "ratio": 0.45})
     assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
     assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state
@@ -297,7 +346,7 @@ def test_states_are_pooled_of_the_layers_that_the_probes_see(change, layers, pla
     seen = []
     curve = Curve((1, 10), (1.0, 2.0))
     monkeypatch.setattr(
-        placements, "measure", lambda model, prompts, tick, layers: seen.append(layers) or (curve, curve)
+        placements, "measure", lambda model, prompts, tick, layers, _: seen.append(layers) or prices(curve)
     )
     assert cli.main(["plan", "--set", change]) == 0
     assert seen == [layers] * 2

@@ -23,7 +23,7 @@ from semspec.decoding.acceptance import Judgement
 from semspec.decoding.target import Target
 from semspec.engine.base import Sampling, Segment
 from semspec.errors import UserError
-from semspec.planning.cost import Cost, Curve, measured_once
+from semspec.planning.cost import Cost, Curve, Prices, measured_once
 from semspec.tuning import command, launch, live, material, search, space, trees
 from semspec.tuning.fits import Fits
 from semspec.tuning.replay import FACTS, RecordedEngine
@@ -156,18 +156,13 @@ def test_two_processes_add_to_one_tape(tmp_path):
 
 def test_cost_adds_up_and_is_measured_once(tmp_path):
     """Seconds are prices times counts; a second search on this machine reads them again."""
-    cost = Cost(Curve((1, 3), (1.0, 2.0)), Curve((1, 2), (2.0, 2.2)), judge=0.5)
-    work = {"draft": {1: 10, 2: 2, 5: 1}, "target": {1: 1, 7: 1}}  # 10 + 2 * 1.5 + 3 beyond the curve; 2 + 3.2
-    assert cost.seconds(work, judged=2) == pytest.approx(1 + 16 + 5.2)
+    draft, target = Curve((1, 2, 3), (1.0, 1.5, 2.0)), Curve((1, 2, 3), (2.0, 2.2, 2.4))
+    less = Curve((1, 2, 3), (0.5, 0.55, 0.6)), Curve((1, 2, 3), (1.0, 1.1, 1.2))  # where nothing is pooled
+    cost = Cost(Prices(draft, *less[:1] * 2), Prices(target, *less[1:] * 2), judge=0.5)
+    work = {"draft": {1: 10, 2: 2, 5: 1}, "target": {1: 1, 7: 1}}
+    assert cost.seconds(work, "judged", 2) == pytest.approx(1 + 10 + 2 * 0.55 + 0.7 + 1.0 + 3.2)  # 5, 7: beyond
+    assert cost.seconds(work, "verified") == pytest.approx(5 + 2 * 0.55 + 0.7 + 1.0 + 1.6)
     assert Cost.from_json(cost.to_json()) == cost
-    plain = replace(cost, plain={"target": Curve((1, 2), (1.0, 1.1))})  # which pools no states
-    assert plain.seconds(work, judged=2) == pytest.approx(1 + 16 + 1.0 + 3.2)
-    assert plain.seconds(work, 2, unseen=True) == pytest.approx(1 + 16 + 1.0 + 1.6)
-    assert cost.seconds(work, 2, unseen=True) == cost.seconds(work, 2)
-    # no probe looks at what the target writes, nor at what the draft reads
-    both = replace(plain, plain={"draft": Curve((1, 3), (0.5, 0.6)), "target": plain.plain["target"]})
-    assert both.seconds(work, 2) == pytest.approx(1 + 10 + 2 * 0.55 + 0.7 + 1.0 + 3.2)
-    assert Cost.from_json(plain.to_json()) == plain
     found = [measured_once(tmp_path, {"models": "a"}, lambda c=c: c) for c in (cost, Cost(cost.target, cost.draft))]
     assert found == [cost, cost]
     assert measured_once(tmp_path, {"models": "b"}, lambda: replace(cost, judge=1.0)).judge == 1.0

@@ -30,7 +30,7 @@ from semspec.decoding.specreason import PromptedScorer, SpecReason
 from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.speculative_thinking import SpeculativeThinking
 from semspec.decoding.target import Target
-from semspec.engine.base import Engine
+from semspec.engine.base import Engine, Wanted
 from semspec.errors import UserError
 from semspec.schema import Settings
 
@@ -148,6 +148,13 @@ METHODS: Mapping[str, Factory] = registry(
 
 NEEDS_DRAFT = frozenset(METHODS) - {Target.name, PromptLookup.name}
 NEEDS_PROBES = frozenset({Semantic.name, SemanticHybrid.name, SemanticLastHidden.name, SemanticCrossDomain.name})
+_POOLS = NEEDS_PROBES - {SemanticLastHidden.name}  # the states of more than one layer
+_VERIFIES = frozenset({SpeculativeSampling.name, PromptLookup.name, SemanticLastHidden.name, SemanticRandom.name})
+
+
+def wanted(name: str) -> Wanted:
+    """What the method `name` asks for where its target reads several tokens."""
+    return "judged" if name in _POOLS else "verified" if name in _VERIFIES else "followed"
 
 
 def build(
@@ -179,4 +186,5 @@ __all__ = [
     "TraceStep",
     "Transcript",
     "build",
+    "wanted",
 ]

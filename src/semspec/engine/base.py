@@ -24,6 +24,9 @@ from semspec.engine.statistics import Tokens, statistics
 StopReason = Literal["step", "eos", "length", "read"]
 # (text of the step so far, text that would come next) -> is the step complete before that next text?
 StepEnds = Callable[[str, str], bool]
+# of tokens that a model reads: their states and scores (`read`); all logits (exact verification, or a `read` with
+# nothing observed); only what comes next (`follow`)
+Wanted = Literal["judged", "verified", "followed"]
 
 
 def never(text: str, upcoming: str) -> bool:

@@ -20,6 +20,8 @@ import numpy as np
 from semspec import config, engine, files
 from semspec.bench.metrics import BASE
 from semspec.bench.runner import PLACE
+from semspec.decoding import wanted
+from semspec.engine.base import Wanted
 from semspec.errors import UserError
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS, ROLES, Cost
@@ -45,7 +47,7 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
     given, length, kept = kept is not None, seen.step, seen.kept if kept is None else kept
     with _bar(len(candidates(settings, drafts))) as bar:
         timed = time_all(settings, drafts, bar.tick)
-    placed = sorted(placements(timed), key=lambda p: -p.pair.bound(length))
+    placed = sorted(placements(timed), key=lambda p: -p.pair().bound(length))
     own = [p for p in placed if p.draft.model == its_draft]  # of the pair that was counted
     known = placed if given else own
     exact = seen.exact if known == own else None
@@ -64,8 +66,7 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
                 "role": t.role,
                 "model": t.model,
                 "engine": t.engine,
-                "seconds": t.curve.to_json(),
-                "plain": t.plain.to_json(),
+                "seconds": t.prices.to_json(),
             }
             for t in timed
         ],
@@ -153,13 +154,17 @@ def costs(timed: Sequence[Timed]) -> Table:
     """Milliseconds a token, written and read, of each model on each engine."""
     rows = []
     for t in timed:
-        read = [1e3 * t.curve.at(n) / n for n in (8, 32, 128)]
-        ms = [1e3 * t.plain.write, 1e3 * t.curve.write, *read]
+        read = [1e3 * t.prices.judged.at(n) / n for n in (8, 32, 128)]
+        ms = [1e3 * t.alone, 1e3 * t.prices.judged.write, *read]
         rows.append([t.role, t.model, t.engine, *(f"{x:.1f}" for x in ms)])
     columns = ["Role", "Model", "Engine", "Write alone", "Write", "Read 8", "Read 32", "Read 128"]
     notes = [
-        ("Write, Read n", "Milliseconds a token: written one by one, or read n in one pass. Medians of this run."),
-        ("Write alone", "While no states are pooled for probes, as the target by itself writes."),
+        (
+            "Write, Read n",
+            "Milliseconds a token, states pooled for probes: written one by one, or read n in one pass. Medians of "
+            "this run.",
+        ),
+        ("Write alone", "No states pooled, as the target by itself writes."),
     ]
     return Table("costs", "What a token costs on this machine", columns, rows, notes)
 
@@ -168,9 +173,9 @@ def bounds(placed: Sequence[Placement], length: float) -> Table:
     """How much each placement can gain, and what it needs not to lose."""
     rows = []
     for p in placed:
-        needed = p.pair.break_even(length)
+        needed = p.pair().break_even(length)
         rows.append([
-            p.draft.label, p.target.engine, f"{p.pair.bound(length):.2f}x",
+            p.draft.label, p.target.engine, f"{p.pair().bound(length):.2f}x",
             DASH if needed is None else f"{100 * needed:.0f}%",
         ])  # fmt: skip
     columns = ["Draft", "Target on", "Bound", "Break-even"]
@@ -189,7 +194,7 @@ def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Ta
     rows = []
     for p in placed:
         gamma, length, gain = _best(p, kept)
-        guessed = p.plain.best_guesses(exact) if exact is not None and p.shares_vocabulary else None
+        guessed = p.pair("verified").best_guesses(exact) if exact is not None and p.shares_vocabulary else None
         rows.append([
             p.draft.label, p.target.engine, str(gamma), str(length), f"{gain:.2f}x",
             f"{guessed[1]:.2f}x ({guessed[0]} tokens)" if guessed else DASH,
@@ -204,7 +209,7 @@ def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Ta
 
 def _best(p: Placement, kept: float) -> tuple[int, int, float]:
     """(gamma, tokens of a step, speed-up)."""
-    found = [(*p.pair.best_gamma(kept, length), length) for length in LENGTHS]
+    found = [(*p.pair().best_gamma(kept, length), length) for length in LENGTHS]
     gamma, gain, length = max(found, key=lambda f: f[1])
     return gamma, length, gain
 
@@ -212,7 +217,7 @@ def _best(p: Placement, kept: float) -> tuple[int, int, float]:
 def _figures(p: Placement, length: float, kept: float | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "draft": p.draft.model, "draft_engine": p.draft.engine, "target_engine": p.target.engine,
-        "bound": p.pair.bound(length), "break_even": p.pair.break_even(length),
+        "bound": p.pair().bound(length), "break_even": p.pair().break_even(length),
     }  # fmt: skip
     if kept is not None:
         found["gamma"], found["length"], found["speedup"] = _best(p, kept)
@@ -227,12 +232,12 @@ def verdict(
     known: Sequence[Placement],
 ) -> str:
     """One plain sentence or two. known: the placements that have this acceptance."""
-    alone = min((t for t in timed if t.role == "target"), key=lambda t: t.plain.write)
-    best = max(placed, key=lambda p: p.pair.bound(length))
-    bound, where = best.pair.bound(length), f"{best.draft.label}, the target on {best.target.engine}"
+    alone = min((t for t in timed if t.role == "target"), key=lambda t: t.alone)
+    best = max(placed, key=lambda p: p.pair().bound(length))
+    bound, where = best.pair().bound(length), f"{best.draft.label}, the target on {best.target.engine}"
     if bound < WORTH:
         return f"No drafting can win here: the bound is {bound:.2f}x ({where}). Use {alone.label} alone."
-    needed = best.pair.break_even(length)
+    needed = best.pair().break_even(length)
     said = f"Drafting gains at most {bound:.2f}x over {alone.label} alone: {where}."
     said += f" It pays from an acceptance of {100 * needed:.0f}% on." if needed is not None else ""
     if kept is None:
@@ -270,7 +275,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
     bound = achieved(rows, timed, found)
     table = checked(found, timed, bound)
     table.save(results)
-    curves = [{"role": t.role, "seconds": t.curve.to_json(), "plain": t.plain.to_json()} for t in timed]
+    curves = [{"role": t.role, "seconds": t.prices.to_json()} for t in timed]
     answers = files.sha256(results / "results.jsonl")
     files.write_json(
         results / "prediction.json", {"answers": answers, "methods": found, "bound": bound, "models": curves}
@@ -296,13 +301,12 @@ def _same(made: Mapping[str, Any], settings: Settings, roles: Iterable[str], fol
 
 def _cost(timed: Sequence[Timed]) -> Cost:
     """Of the models of a bench; where its methods asked one alone, no pass of the other is counted."""
-    curves = dict.fromkeys(ROLES, timed[0].curve) | {t.role: t.curve for t in timed}
-    return Cost(curves["draft"], curves["target"], plain={t.role: t.plain for t in timed})
+    prices = dict.fromkeys(ROLES, timed[0].prices) | {t.role: t.prices for t in timed}
+    return Cost(prices["draft"], prices["target"])
 
 
-def _pools(method: str) -> bool:
-    """Do probes look at a method's states? At more than one layer of them."""
-    return method.startswith("semantic") and not method.startswith(("semantic_random", "semantic_last_hidden"))
+def _wanted(row: str) -> Wanted:
+    return wanted(row.partition("@")[0])
 
 
 def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
@@ -311,7 +315,7 @@ def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[s
     for row in rows:
         passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
         scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
-        modelled = cost.seconds(passes, unseen=not _pools(row["method"])) + scoring
+        modelled = cost.seconds(passes, _wanted(row["method"])) + scoring
         by_method.setdefault(row["method"], []).append((modelled, row["latency_s"]))
     out = {}
     for name, seconds in by_method.items():
@@ -339,8 +343,8 @@ def achieved(
         own["gain"] = tokens[name] / seconds[name] / (tokens[BASE] / seconds[BASE])
         asked = {role for r in rows if r["method"] == name for role in r["passes"]}
         if asked == set(ROLES):
-            own["of_bound"] = own["gain"] / (placed.pair if _pools(name) else placed.plain).bound(step)
-    return placed.pair.bound(step)
+            own["of_bound"] = own["gain"] / placed.pair(_wanted(name)).bound(step)
+    return placed.pair().bound(step)
 
 
 def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed], bound: float | None) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,12 +22,13 @@ from semspec import files, provenance
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from semspec.engine.base import Engine
+    from semspec.engine.base import Engine, Wanted
 
 ROLES = ("draft", "target")
 WRITTEN = 24  # tokens of each timed piece of writing
-WIDTHS = (2, 4, 8, 16, 32, 64, 128)  # tokens of the timed readings
+WIDTHS = (2, 4, 8, 12, 16, 32, 64, 128)  # tokens of the timed readings
 QUESTIONS = 6  # that everything is timed on
+BEHIND = 512  # tokens between the prompt and a timed pass at most: each of them takes time to read, too
 Passes = Counter[int]  # {tokens of a pass: how many such passes}; width 1 is a token written
 
 
@@ -50,6 +51,10 @@ class Curve:
         """Seconds of a token that is written."""
         return self.seconds[0]
 
+    def writing_as(self, other: Curve) -> Curve:
+        """This one's readings (measured from 2 tokens on), and tokens written as the other one's."""
+        return Curve(self.widths, (other.write, *self.seconds[1:]))
+
     def to_json(self) -> dict[str, float]:
         return {str(w): s for w, s in zip(self.widths, self.seconds, strict=True)}
 
@@ -60,34 +65,55 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Prices:
+    """One model's curves, by what is wanted of its passes: see `engine.base.Wanted`."""
+
+    judged: Curve
+    verified: Curve
+    followed: Curve
+
+    def of(self, role: str, wanted: Wanted) -> Curve:
+        """What the passes of a role cost in a method that wants so much of what the target reads.
+
+        The draft writes what is judged, and only follows what the target wrote; what the target itself writes no
+        probe looks at.
+        """
+        if role == "draft":
+            return self.followed.writing_as(self.judged if wanted == "judged" else self.followed)
+        reading: Curve = getattr(self, wanted)
+        return reading.writing_as(self.followed)
+
+    def to_json(self) -> dict[str, dict[str, float]]:
+        return {f.name: getattr(self, f.name).to_json() for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Prices:
+        return cls(**{f.name: Curve.from_json(data[f.name]) for f in fields(cls)})
+
+
+@dataclass(frozen=True)
 class Cost:
-    """Seconds of all work. judge: of one judged step; plain: {role: its curve of text that is only followed}."""
+    """Seconds of all work. judge: of one judged step."""
 
-    draft: Curve
-    target: Curve
+    draft: Prices
+    target: Prices
     judge: float = 0.0
-    plain: Mapping[str, Curve] = field(default_factory=dict)
 
-    def seconds(self, work: Mapping[str, Mapping[int, int]], judged: int = 0, unseen: bool = False) -> float:
-        """{role: its passes} and how many steps were judged -> seconds. unseen: nothing is pooled; else it is while the
-        draft writes (passes of one token) and the target reads."""
+    def seconds(self, work: Mapping[str, Mapping[int, int]], wanted: Wanted, judged: int = 0) -> float:
+        """{role: its passes}, what a method wanted of them and how many steps it judged -> seconds."""
         total = self.judge * judged
         for role, passes in work.items():
-            own: Curve = getattr(self, role)
-            plain = self.plain.get(role, own)
-            for width, count in passes.items():
-                pools = not unseen and (width == 1) == (role == "draft")
-                total += count * (own if pools else plain).at(width)
+            prices: Prices = getattr(self, role)
+            curve = prices.of(role, wanted)
+            total += sum(count * curve.at(width) for width, count in passes.items())
         return total
 
     def to_json(self) -> dict[str, Any]:
-        found = {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}
-        return found | {"plain": {role: curve.to_json() for role, curve in self.plain.items()}}
+        return {"draft": self.draft.to_json(), "target": self.target.to_json(), "judge": self.judge}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cost:
-        plain = {role: Curve.from_json(curve) for role, curve in data.get("plain", {}).items()}
-        return cls(Curve.from_json(data["draft"]), Curve.from_json(data["target"]), data["judge"], plain)
+        return cls(Prices.from_json(data["draft"]), Prices.from_json(data["target"]), data["judge"])
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -101,18 +127,21 @@ def measure(
     prompts: Sequence[Sequence[int]],
     tick: Callable[[], None] = lambda: None,
     layers: Sequence[int] | None = None,
-) -> tuple[Curve, Curve]:
-    """The two curves of one model on this machine, medians over `prompts`, the first of them a warm-up.
+    answer: int = 0,
+) -> Prices:
+    """The curves of one model on this machine, medians over `prompts`, the first of them a warm-up.
 
-    Of text that is judged: scored, and the states of `layers` (`None` = all) are pooled. Of text that is only followed.
-    The two take turns.
+    What is judged has the states of `layers` (`None` = all) pooled. The three kinds of passes take turns, in the middle
+    of an answer of so many tokens: a pass takes longer the more it looks back on.
     """
     from semspec.engine.base import Sampling, Segment, never
 
-    found: list[dict[int, list[float]]] = [{w: [] for w in (1, *WIDTHS)} for _ in range(2)]
+    found: list[dict[int, list[float]]] = [{w: [] for w in (1, *WIDTHS)} for _ in fields(Prices)]
     for i, prompt in enumerate([prompts[0], *prompts]):
-        session = engine.session(prompt)
-        ways = list(zip((layers, []), (session.read, session.follow), found, strict=True))
+        session, half = engine.session(prompt), min(answer // 2, BEHIND)
+        if half:
+            session.follow([Segment("", False, (list(prompt) * half)[:half])])
+        ways = list(zip((layers, [], []), (session.read, session.read, session.follow), found, strict=True))
         words: list[int] = []
         for seen, _, times in ways:
             engine.observe(seen)
@@ -129,13 +158,12 @@ def measure(
         tick()
     # a wider pass never costs less, but for noise
     rising = [np.maximum.accumulate([float(np.median(s)) for s in times.values()]) for times in found]
-    judged, plain = (Curve((1, *WIDTHS), tuple(seconds.tolist())) for seconds in rising)
-    return judged, plain
+    return Prices(*(Curve((1, *WIDTHS), tuple(seconds.tolist())) for seconds in rising))
 
 
 def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[], Cost]) -> Cost:
     """The cost on this machine of what `described` (the models and how they are run) says: measured, or read again."""
-    found = {**described, "machine": provenance.machine(), "widths": WIDTHS, "plain": "followed"}
+    found = {**described, "machine": provenance.machine(), "widths": WIDTHS, "kinds": [f.name for f in fields(Prices)]}
     name = files.digest(json.dumps(found, sort_keys=True))
     path = root / "data/tune" / f"cost-{name}.json"
     if not path.exists():

@@ -19,10 +19,9 @@ def plan(timed: Sequence[Timed], placed: Sequence[Placement], length: float, kep
     figure, (costs, gains) = blank(11, 4.2, 2)
     for i, t in enumerate(timed):
         style = "-" if t.role == "target" else "--"
-        ms = [1e3 * s for s in t.curve.seconds]
-        costs.plot(
-            t.curve.widths, ms, style, marker="o", markersize=3, color=f"C{i % 10}", label=f"{t.role}: {t.label}"
-        )
+        curve = t.curve("judged")
+        ms = [1e3 * s for s in curve.seconds]
+        costs.plot(curve.widths, ms, style, marker="o", markersize=3, color=f"C{i % 10}", label=f"{t.role}: {t.label}")
     costs.set_xscale("log", base=2)
     costs.set_yscale("log")
     costs.set_xlabel("tokens of a pass (1 = a token is written)")
@@ -31,7 +30,7 @@ def plan(timed: Sequence[Timed], placed: Sequence[Placement], length: float, kep
     shares = np.linspace(0, 1, 101)
     for i, p in enumerate(placed):
         label = f"{p.draft.label} → {p.target.engine}"
-        gains.plot(shares, [p.pair.best_gamma(a, length)[1] for a in shares], color=f"C{i % 10}", label=label)
+        gains.plot(shares, [p.pair().best_gamma(a, length)[1] for a in shares], color=f"C{i % 10}", label=label)
     low, high = gains.get_ylim()
     gains.axhspan(1, max(high, 1.05), color="#009e73", alpha=0.08, linewidth=0)
     gains.set_ylim(low, max(high, 1.05))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from semspec import engine
-from semspec.engine.base import Engine
+from semspec.engine.base import Engine, Wanted
 from semspec.errors import UserError
 from semspec.models import check_name
-from semspec.planning.cost import QUESTIONS, Curve, measure
+from semspec.planning.cost import QUESTIONS, Curve, Prices, measure
 from semspec.planning.gain import Pair
 from semspec.probe import features
 from semspec.problems import Problem, load
@@ -26,16 +26,12 @@ KINDS = ("transformers", "llamacpp")
 
 @dataclass(frozen=True)
 class Timed:
-    """One model on one engine. tokens: how many it makes of the sample text.
-
-    curve: while the states are pooled that the probes look at; plain: of text that is only followed.
-    """
+    """One model on one engine, timed. tokens: how many it makes of the sample text."""
 
     role: str
     model: str
     engine: str
-    curve: Curve
-    plain: Curve
+    prices: Prices
     tokens: int
     vocab_id: str
 
@@ -43,23 +39,31 @@ class Timed:
     def label(self) -> str:
         return f"{self.model} on {self.engine}"
 
+    @property
+    def alone(self) -> float:
+        """Seconds of a token that no probe looks at, as the model by itself writes it."""
+        return self.prices.followed.write
+
+    def curve(self, wanted: Wanted) -> Curve:
+        return self.prices.of(self.role, wanted)
+
 
 @dataclass(frozen=True)
 class Placement:
-    """A draft and a target, each on an engine."""
+    """A draft and a target, each on an engine. base: seconds a token of the target alone, on its fastest engine."""
 
     draft: Timed
     target: Timed
-    pair: Pair
+    base: float
 
     @property
     def shares_vocabulary(self) -> bool:
         return self.draft.vocab_id == self.target.vocab_id
 
-    @property
-    def plain(self) -> Pair:
-        """The two where no probe looks on, as in exact speculation."""
-        return Pair(self.draft.plain, self.target.plain, self.pair.base, self.pair.rate)
+    def pair(self, wanted: Wanted = "judged") -> Pair:
+        """The two in a method that wants so much of what the target reads."""
+        rate = self.draft.tokens / self.target.tokens
+        return Pair(self.draft.curve(wanted), self.target.curve(wanted), self.base, rate)
 
 
 def can_run(name: str, settings: EngineSettings) -> bool:
@@ -117,9 +121,9 @@ def time_one(
     prompts = [model.chat(p.question, settings.text.system) for p in problems]
     own = name == getattr(settings.models, role)  # another draft may lack the layers that are named
     seen = features.probed_layers(settings.train, role, model.n_layers) if own else None
-    curve, plain = measure(model, prompts, lambda: tick(what), seen)
+    prices = measure(model, prompts, lambda: tick(what), seen, settings.bench.max_tokens)
     tokens = len(model.encode("\n\n".join(p.question for p in problems)))
-    timed = Timed(role, name, titled(way), curve, plain, tokens, model.vocab_id)
+    timed = Timed(role, name, titled(way), prices, tokens, model.vocab_id)
     del model
     gc.collect()
     return timed
@@ -128,8 +132,5 @@ def time_one(
 def placements(timed: Sequence[Timed]) -> list[Placement]:
     """Every draft with every target. What all are compared with is the target on its fastest engine, alone."""
     targets = [t for t in timed if t.role == "target"]
-    base = min(t.plain.write for t in targets)
-    return [
-        Placement(d, t, Pair(d.curve, t.curve, base, d.tokens / t.tokens))
-        for d, t in product([t for t in timed if t.role == "draft"], targets)
-    ]
+    base = min(t.alone for t in targets)
+    return [Placement(d, t, base) for d, t in product([t for t in timed if t.role == "draft"], targets)]

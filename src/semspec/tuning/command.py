@@ -21,7 +21,7 @@ from typing import Any
 
 from semspec import config, files, pipeline, preflight
 from semspec.errors import UserError
-from semspec.planning.cost import Cost
+from semspec.planning.cost import Cost, Curve, Prices
 from semspec.schema import Settings
 from semspec.tuning import pictures, search, trees
 from semspec.tuning.search import Found, Searcher
@@ -75,8 +75,8 @@ def prepare(root: Path, name: str) -> None:
     _log(root, name, [])
 
 
-_FREE = Cost.from_json({"draft": {"1": 0.0},
-                        "target": {"1": 0.0}, "judge": 0.0})  # fmt: skip
+_NOTHING = Prices(*[Curve((1,), (0.0,))] * 3)
+_FREE = Cost(_NOTHING, _NOTHING)
 
 
 def worker(root: Path, name: str, number: int = 0) -> None:

@@ -21,7 +21,7 @@ from semspec.decoding import Answer, Judge, Method, Semantic, Setup
 from semspec.decoding.acceptance import Judgement
 from semspec.engine.base import Engine, Step
 from semspec.errors import UserError
-from semspec.planning.cost import ROLES, Cost, Curve, Passes, measure, measured_once
+from semspec.planning.cost import ROLES, Cost, Passes, Prices, measure, measured_once
 from semspec.problems import Problem, load
 from semspec.provenance import ARITHMETIC
 from semspec.schema import Settings
@@ -124,9 +124,10 @@ class Tree:
         finally:
             tape.save()
         work: dict[str, Passes] = {role: recorded.passes for role, recorded in self.engines.items()}
-        unseen = not any(recorded.layers for recorded in self.engines.values())
-        seconds = cost.seconds(_done(method, work), answer.offered, unseen) if cost is not None else 0.0
-        return Walked(correct, seconds, answer)
+        if cost is None:
+            return Walked(correct, 0.0, answer)
+        done, wanted = _done(method, work), decoding.wanted(method.name)
+        return Walked(correct, cost.seconds(done, wanted, answer.offered), answer)
 
 
 def _done(method: Method, work: dict[str, Passes]) -> dict[str, Passes]:
@@ -221,22 +222,22 @@ def record(tree: Tree, settings: Settings, probes: dict[str, Any], tick: Callabl
 def price(tree: Tree, settings: Settings, root: Path, probes: dict[str, Any]) -> Cost:
     """The pair's cost on this machine, measured once; `UserError` when it isn't yet and no model may be asked."""
     layers = {role: list(probes[role].layers) if role in probes else None for role in ROLES}
+    answer = settings.bench.max_tokens
 
     def time_it() -> Cost:
         models = tree.pair()
         if models is None:
             raise UserError("the models' speed is not measured yet; set tune.extend to true")
         few = tree.problems[:6]
-        prices: dict[str, Curve] = {}
-        plain: dict[str, Curve] = {}
+        prices: dict[str, Prices] = {}
         for role, model in models.items():
             prompts = [model.chat(p.question, settings.text.system) for p in few]
-            prices[role], plain[role] = measure(model, prompts, layers=layers[role])
+            prices[role] = measure(model, prompts, layers=layers[role], answer=answer)
             model.observe(None)
         judge = Judge(probes["draft"], probes["target"], probes.get("joint"), settings.decide)
         answers = [tree.walk(tree.judged_by(judge, settings), p, None).answer for p in few]
         judged = sum(a.offered for a in answers)
         judge_s = sum(a.phases["score"] for a in answers) / max(1, judged)
-        return Cost(prices["draft"], prices["target"], judge_s, plain)
+        return Cost(prices["draft"], prices["target"], judge_s)
 
-    return measured_once(root, described(settings, root) | {"layers": layers}, time_it)
+    return measured_once(root, described(settings, root) | {"layers": layers, "answer": answer}, time_it)
