@@ -237,7 +237,7 @@ class Exact(Strict):
     lookup_tokens: int = Field(10, ge=1, le=256, description="Tokens proposed after a match.")
     proposals: Literal["lookup", "draft"] = Field(
         "lookup",
-        description="While semantic_hybrid's target writes: n-grams of the rejected step alone | else the draft, too.",
+        description="semantic_hybrid: behind n-grams of the rejected step those of the text | the draft's own tokens.",
     )
 
 

@@ -17,6 +17,7 @@ from fakes import ScriptedProbe
 from scripted import Offer, lettered_engine, watch
 from tiny import tiny_engine
 
+from semspec.decoding import semantic_hybrid
 from semspec.decoding.acceptance import Judge
 from semspec.decoding.base import Answer, Method, Setup
 from semspec.decoding.lookup import continuation
@@ -224,6 +225,27 @@ def test_hybrid_makes_the_verdicts_of_semantic(pairs) -> None:
         assert found[0] == found[1] == found[2]
         passes += [a.target_passes for a in answers]
     assert passes[2] < passes[1] < passes[0]
+
+
+def test_where_the_rejected_draft_says_nothing_the_text_does(pairs, monkeypatch) -> None:
+    """The same text in fewer passes where it repeats itself."""
+    passes: Counter = Counter()
+    nothing = lambda *_: lambda answer: Proposal([])  # noqa: E731
+    for i in range(30):
+        draft, target = pairs[2 + i % 2]
+        setup = rules(np.random.default_rng(i), kind=TokenPrompt)
+        question = foretold(target, np.random.default_rng(i))
+        for source in ("neither", "the text", "both"):
+            with monkeypatch.context() as patch:
+                if source != "both":
+                    patch.setattr(semantic_hybrid, "RejectedLookup", nothing)
+                if source == "neither":
+                    patch.setattr(semantic_hybrid, "PromptLookup", nothing)
+                method = methods(draft, target, setup, 4)["semantic_hybrid"]
+                answer, found = write(method, question)
+            passes[source] += answer.target_passes
+            assert found == write(Target(setup, target), question)[1]
+    assert passes["both"] <= passes["the text"] < passes["neither"]
 
 
 @pytest.mark.parametrize("right", range(6))
