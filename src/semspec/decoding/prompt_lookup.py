@@ -16,7 +16,7 @@ class PromptLookup:
 
     name = "prompt_lookup"
 
-    def __init__(self, setup: Setup, target: Engine, ngram: int = 3, length: int = 10):
+    def __init__(self, setup: Setup, target: Engine, ngram: int = 3, length: int = 4):
         self.setup, self.target, self.ngram, self.length = setup, target, ngram, length
 
     def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:

@@ -33,7 +33,7 @@ class SemanticHybrid(Semantic):
 
     name = "semantic_hybrid"
 
-    def __init__(self, *args: Any, ngram: int = 3, length: int = 10, drafted: int = 0, **kwargs: Any):
+    def __init__(self, *args: Any, ngram: int = 3, length: int = 4, drafted: int = 0, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.ngram, self.length, self.drafted = ngram, length, drafted
         if drafted and self.draft.vocab_id != self.target.vocab_id:
