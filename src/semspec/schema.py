@@ -235,6 +235,9 @@ class Exact(Strict):
     draft_tokens: int = Field(5, ge=1, le=64, description="Tokens that the draft proposes per pass.")
     ngram: int = Field(3, ge=1, le=16, description="Longest n-gram that is looked up.")
     lookup_tokens: int = Field(4, ge=1, le=256, description="Tokens proposed after a match.")
+    drafting: Literal["plain", "lookup"] = Field(
+        "plain", description="semantic's draft writes token by token | verifies n-grams of its text as it writes."
+    )
     proposals: Literal["lookup", "draft"] = Field(
         "lookup",
         description="semantic_hybrid: behind n-grams of the rejected step those of the text | the draft's own tokens.",

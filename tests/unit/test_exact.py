@@ -18,15 +18,15 @@ from scripted import Offer, lettered_engine, watch
 from tiny import tiny_engine
 
 from semspec.decoding import semantic_hybrid
-from semspec.decoding.acceptance import Judge
+from semspec.decoding.acceptance import Judge, Judgement
 from semspec.decoding.base import Answer, Method, Setup
-from semspec.decoding.lookup import continuation
+from semspec.decoding.lookup import Lookup, continuation
 from semspec.decoding.prompt_lookup import PromptLookup
 from semspec.decoding.semantic import Semantic
 from semspec.decoding.semantic_hybrid import SemanticHybrid
 from semspec.decoding.speculative_sampling import SpeculativeSampling
 from semspec.decoding.target import Target
-from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session, never
+from semspec.engine.base import Engine, Proposal, Sampling, Segment, Session, Step, never
 from semspec.engine.session import CachedText
 from semspec.engine.transformers import TransformersEngine
 from semspec.errors import UserError
@@ -225,6 +225,44 @@ def test_hybrid_makes_the_verdicts_of_semantic(pairs) -> None:
         assert found[0] == found[1] == found[2]
         passes += [a.target_passes for a in answers]
     assert passes[2] < passes[1] < passes[0]
+
+
+class Noting:
+    """Keeps steps by their length, and notes what it was shown of them."""
+
+    def __init__(self) -> None:
+        self.layers = {"draft": [0, 1], "target": [1]}
+        self.seen: list[Step] = []
+
+    def __call__(self, written: Sequence[Step], read: Sequence[Step], *_: object) -> list[Judgement]:
+        self.seen += [*written, *read]
+        return [Judgement(0.5, 0.5, float(len(step.text) % 3 > 0), False, 0.5) for step in written]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+@pytest.mark.parametrize("kind", [Semantic, SemanticHybrid])
+def test_a_draft_that_looks_up_drafts_the_same(pairs, kind, temperature) -> None:
+    """The same steps, states and verdicts in fewer passes of the draft, whatever becomes of the steps."""
+    passes: Counter = Counter()
+    rejected = 0
+    for i in range(40):
+        draft, target = pairs[i % len(pairs)]
+        repeats = i % len(pairs) > 1
+        setup = rules(np.random.default_rng(i), temperature, TokenPrompt if repeats else Setup)
+        question = foretold(draft, np.random.default_rng(i)) if repeats else "12+12+"
+        found = []
+        for lookup in (None, Lookup(3, 4)):
+            judge, before = Noting(), draft.passes.total()
+            _, text = write(kind(setup, draft, target, judge, 1 + i % 2, lookup), question, i)
+            passes[lookup] += draft.passes.total() - before
+            found.append((text, judge.seen))
+        (plain, seen), (ours, ours_seen) = found
+        assert ours == plain and [s.tokens for s in ours_seen] == [s.tokens for s in seen]
+        for one, other in zip(ours_seen, seen, strict=True):
+            np.testing.assert_allclose(one.pooled, other.pooled, rtol=1e-4, atol=1e-4)
+            assert len(one.pooled) in (1, 2)
+        rejected += sum(len(s.text) % 3 == 0 for s in seen)
+    assert passes[Lookup(3, 4)] < passes[None] and rejected > 10
 
 
 def test_where_the_rejected_draft_says_nothing_the_text_does(pairs, monkeypatch) -> None:

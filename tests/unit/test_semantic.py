@@ -247,7 +247,7 @@ def test_text_without_target_tokens_is_left_to_the_target():
     empty = Step([7], "", Tokens(*np.zeros((4, 1))), np.zeros((3, 4)), "length")
 
     class Mute(FakeSession):
-        def generate(self, step_ends, sampling, max_tokens) -> Step:
+        def generate(self, step_ends, sampling, max_tokens, propose=None) -> Step:
             self.tokens.append(7)
             return empty
 
@@ -264,7 +264,7 @@ def test_a_target_step_without_text_does_not_reach_the_draft():
     draft, target = engines((2, 1))
 
     class Stutter(FakeSession):
-        def generate(self, step_ends, sampling, max_tokens) -> Step:
+        def generate(self, step_ends, sampling, max_tokens, propose=None) -> Step:
             if self.tokens[-1] == 7:
                 return super().generate(step_ends, sampling, max_tokens)
             self.tokens.append(7)

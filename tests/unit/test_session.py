@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tiny import tiny_engine
 
@@ -94,6 +95,30 @@ def test_proposals_behind_a_steps_end_are_verified_once(engine):
     assert (asked, passes) == (asked_too, passes_too)
     assert sum(s.offered for s in steps) == sum(s.offered for s in whole)
     assert sum(s.kept for s in steps) == sum(s.kept for s in whole)
+
+
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_states_are_pooled_of_what_is_settled_alone(heat):
+    """Whatever was proposed beside it, kept, refused or held: as where steps are written token by token."""
+    engine, sampling = tiny_engine("llama", seed=11), Sampling(heat, seed=5)
+    prompt, passes = engine.encode(PROMPT), []
+
+    def run(propose):
+        session, steps, before = engine.session(prompt), [], engine.passes.total()
+        while sum(len(s.tokens) for s in steps) < 40:
+            steps.append(session.generate(after(3), sampling, 40 - sum(len(s.tokens) for s in steps), propose))
+        passes.append(engine.passes.total() - before)
+        return steps
+
+    plain = run(None)
+    said = [t for s in plain for t in s.tokens]
+    for right in (0, 2, 6):  # so many of what is proposed, and then what the model would not say
+        found = run(lambda answer, n=right: Proposal([*said[len(answer) : len(answer) + n], engine.eos_id, 65]))
+        assert [s.tokens for s in found] == [s.tokens for s in plain]
+        for ours, theirs in zip(found, plain, strict=True):
+            assert ours.pooled.shape == theirs.pooled.shape == (engine.n_layers, engine.hidden_size)
+            np.testing.assert_allclose(ours.pooled, theirs.pooled, rtol=1e-4, atol=1e-4)
+    assert passes[3] < passes[2] < passes[1] == passes[0]
 
 
 @pytest.mark.parametrize("then", ["generate", "read", "draw", "rollback"])

@@ -19,6 +19,7 @@ from semspec.decoding.base import (
     registry,
 )
 from semspec.decoding.draft import Draft
+from semspec.decoding.lookup import Lookup
 from semspec.decoding.prompt_lookup import PromptLookup
 from semspec.decoding.reward_guided import RewardGuided, Scorer
 from semspec.decoding.reward_guided import find as find_scorer
@@ -108,7 +109,18 @@ def _judged(
     kind: type[Semantic], settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes
 ) -> Method:
     engines = _need(draft, "draft"), _need(target, "target")
-    return kind(Setup.of(settings), *engines, _judge(kind.name, settings, probes), settings.bench.gamma)
+    judge = _judge(kind.name, settings, probes)
+    return kind(Setup.of(settings), *engines, judge, settings.bench.gamma, _lookup(settings))
+
+
+def _lookup(settings: Settings) -> Lookup | None:
+    """What the draft looks up as it writes; `UserError` where its states could not be pooled meanwhile."""
+    exact = settings.exact
+    if exact.drafting == "plain":
+        return None
+    if settings.engine.of("draft").kind == "sglang":
+        raise UserError("exact.drafting: lookup needs the draft on an engine of this process, not on SGLang")
+    return Lookup(exact.ngram, exact.lookup_tokens)
 
 
 def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
@@ -119,6 +131,7 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
         _need(target, "target"),
         judge,
         settings.bench.gamma,
+        _lookup(settings),
         ngram=exact.ngram,
         length=exact.lookup_tokens,
         drafted=exact.draft_tokens if exact.proposals == "draft" else 0,
@@ -127,7 +140,7 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
 
 def _semantic_random(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
     engines = _need(draft, "draft"), _need(target, "target")
-    return SemanticRandom(Setup.of(settings), *engines, Chance(), settings.bench.gamma)
+    return SemanticRandom(Setup.of(settings), *engines, Chance(), settings.bench.gamma, _lookup(settings))
 
 
 METHODS: Mapping[str, Factory] = registry(

@@ -6,6 +6,7 @@ Knows tokens only; whoever verifies a proposal decides what becomes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from semspec.engine.base import Proposal
 
@@ -32,6 +33,16 @@ class PromptLookup:
     def __call__(self, answer: Sequence[int]) -> Proposal:
         text, left = [*self.prompt, *answer], self.most - len(answer)
         return Proposal(continuation(text, text, self.ngram, min(self.length, left)))
+
+
+class Lookup(NamedTuple):
+    """What is looked up: n-grams of at most `ngram` tokens, of which each proposes up to `length`."""
+
+    ngram: int
+    length: int
+
+    def of(self, prompt: Sequence[int], most: int) -> PromptLookup:
+        return PromptLookup(prompt, self.ngram, self.length, most)
 
 
 class RejectedLookup:

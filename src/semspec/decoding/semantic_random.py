@@ -44,5 +44,5 @@ class SemanticRandom(Semantic):
     name = "semantic_random"
 
     def answer(self, question: str, seed: int = 0, on_step: OnStep | None = None) -> Answer:
-        own = Semantic(self.setup, self.draft, self.target, Chance(seed), self.gamma)
+        own = Semantic(self.setup, self.draft, self.target, Chance(seed), self.gamma, self.lookup)
         return own.answer(question, seed, on_step)

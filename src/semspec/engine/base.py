@@ -115,7 +115,7 @@ class Session(Protocol):
         proposal says nothing of a distribution, and at temperature 0, the text IS the same, for the same seed (up to
         rounding): at each place the model's own token is drawn and the proposal counts only where it equals it. Else
         the rule is Leviathan et al.'s (2023): keep x with probability min(1, p(x) / q(x)), else draw from
-        max(0, p - q). `pooled` has no rows then.
+        max(0, p - q). An engine that a server runs then gives `pooled` no rows.
         """
 
     def rewrite(

@@ -35,19 +35,23 @@ MARKS = 16  # step boundaries, the last ones, whose logits are kept; a row may b
 class Ahead:
     """Proposed tokens that are in the cache beyond the settled text, and what the model computed there.
 
-    rows: logits `[vocab]` after the settled text, then after each proposed token.
+    rows: logits `[vocab]` after the settled text, then after each proposed token. states: `[layers, hidden]` of each
+    proposed token, where they are pooled.
     """
 
     rows: list[torch.Tensor]
     proposal: Proposal = field(default_factory=lambda: Proposal([]))
+    states: Sequence[torch.Tensor] = ()
     at: int = 0
 
     @property
     def tokens(self) -> list[int]:
         return self.proposal.tokens[self.at :]
 
-    def advance(self) -> None:
-        """The first proposed token is settled."""
+    def advance(self, sums: Pool | None) -> None:
+        """The first proposed token is settled, and counted in `sums`."""
+        if sums is not None:
+            sums.sums[:, 0, 0] += self.states[self.at]
         self.at += 1
         del self.rows[0]
 
@@ -64,6 +68,8 @@ class Ahead:
 
 class CachedText(ABC):
     """One growing text; see `engine.base.Session`. `ValueError` for an empty prompt or an impossible rollback."""
+
+    pools_proposals = True  # does `_compute` add up the states of a pass that verifies proposals?
 
     def __init__(self, engine: TextEngine, prompt: Sequence[int]) -> None:
         if not prompt:
@@ -131,11 +137,12 @@ class CachedText(ABC):
     ) -> Step:
         if propose is None:
             self._let_go()
-            pool, ahead = self.engine.new_pool(), Ahead([self._next_logits()])
-            return self._write(step_ends, sampling, max_tokens, None, pool, ahead)
+            ahead = Ahead([self._next_logits()])
+            return self._write(step_ends, sampling, max_tokens, None, self.engine.new_pool(), ahead)
         ahead, self._held = self._held or Ahead([self._next_logits()]), None
         self.tokens += ahead.tokens
-        return self._write(step_ends, sampling, max_tokens, propose, None, ahead, hold=True)
+        sums = self.engine.new_pool() if self.engine.slots and self.pools_proposals else None
+        return self._write(step_ends, sampling, max_tokens, propose, sums, ahead, hold=True)
 
     def rewrite(
         self, n_tokens: int, step_ends: StepEnds, sampling: Sampling, max_tokens: int, propose: Propose | None = None
@@ -152,13 +159,14 @@ class CachedText(ABC):
         sampling: Sampling,
         max_tokens: int,
         propose: Propose | None,
-        pool: Pool | None,
+        sums: Pool | None,
         ahead: Ahead,
         hold: bool = False,
     ) -> Step:
         """Settle one token after the other; a proposed one that is in the cache already costs no pass.
 
-        hold: keep what is ahead at the end for the next step, which then counts it.
+        sums: of the states of what is settled. hold: keep what is ahead at the end for the next step, which then counts
+        it.
         """
         started = time.perf_counter()
         engine, start, self._read = self.engine, len(self.tokens) - len(ahead.tokens), None
@@ -179,7 +187,7 @@ class CachedText(ABC):
             step.tokens.append(upcoming)
             step.text = text
             if ahead.tokens and ahead.tokens[0] == upcoming:
-                ahead.advance()
+                ahead.advance(sums)
                 step.kept += 1
             else:
                 self._forget(len(ahead.tokens))
@@ -187,8 +195,8 @@ class CachedText(ABC):
                 answer = [*self.tokens[self._prompt_length :], upcoming]
                 proposal = propose(answer) if propose and left else Proposal([])
                 offered = proposal.tokens if hold else proposal.tokens[:left]
-                rows = self._feed([upcoming, *offered], pool, keep=1 + len(offered))
-                ahead = Ahead(list(rows), replace(proposal, tokens=offered))
+                rows, states = self._verify([upcoming, *offered], sums)
+                ahead = Ahead(list(rows), replace(proposal, tokens=offered), states)
                 step.offered += len(offered)
                 step.passes += 1
             if is_eos:
@@ -208,11 +216,23 @@ class CachedText(ABC):
         if scores:
             joined = (torch.cat(part).cpu().numpy() for part in zip(*scores, strict=True))
             step.scores = engine.tokens(step.tokens, *joined)
-        if pool is not None:
-            step.pooled = (pool.sums[:, 0, 0] / max(1, len(step.tokens))).cpu().numpy()
-            step.pooling = pool.seconds
+        if sums is not None:
+            step.pooled = (sums.sums[:, 0, 0] / max(1, len(step.tokens))).cpu().numpy()
+            step.pooling = sums.seconds
         step.seconds = time.perf_counter() - started
         return step
+
+    def _verify(self, tokens: list[int], sums: Pool | None) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Feed a settled token, whose states count, and proposed ones: all logits, and the states of the latter."""
+        if sums is None or len(tokens) == 1:
+            return self._feed(tokens, sums, keep=len(tokens)), ()
+        each = self.engine.new_pool(segments=len(tokens))
+        each.weights = torch.eye(len(tokens), device=self.engine.device)[None]
+        rows = self._feed(tokens, each, keep=len(tokens))
+        first, *states = each.sums[:, 0].unbind(1)
+        sums.sums[:, 0, 0] += first
+        sums.seconds += each.seconds
+        return rows, states
 
     def _let_go(self) -> None:
         """Drop what was held for a next step."""

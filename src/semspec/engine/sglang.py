@@ -62,6 +62,7 @@ class SglangText(CachedText):
     """A text whose cache is the server's prefix cache. The exact methods are those of every engine."""
 
     engine: SglangEngine  # type: ignore[assignment]
+    pools_proposals = False
 
     def _open(self) -> None:
         self._last_read: tuple[list[int], Reading] | None = None  # the whole text then, and the pass

@@ -100,7 +100,9 @@ class Tree:
         return (self.pair() or {}).get(role)
 
     def method(self, name: str, settings: Settings, probes: dict[str, Any] | None = None) -> Method:
-        """A method of the package, on the recorded models."""
+        """A method of the package, on the recorded models, whose drafts are written token by token."""
+        plain = settings.exact.model_copy(update={"drafting": "plain"})
+        settings = settings.model_copy(update={"exact": plain})
         return decoding.build(name, settings, self.engines["draft"], self.engines["target"], probes or {})
 
     def judged_by(self, judge: Any, settings: Settings) -> Method:
