@@ -48,7 +48,7 @@ def make_fake(root: Path) -> Path:
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     shutil.copytree(REPO / ".dvc", root / ".dvc", ignore=shutil.ignore_patterns("tmp", "cache", "config.local"))
     shutil.copytree(REPO / "flows", root / "flows", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPO / "params.yaml", root)
+    shutil.copy(REPO / "tests/defaults/params.yaml", root)
     (root / "dvc.yaml").write_text(DVC_YAML)
     (root / "stage.py").write_text(STAGE)
     return root

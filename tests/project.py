@@ -25,7 +25,7 @@ def save_tiny(folder: Path, **kwargs) -> Path:
 def make_project(root: Path, *overrides: str) -> schema.Settings:
     """params.yaml in `root`, with tiny draft and target in `root`/models and everything small."""
     root.mkdir(parents=True, exist_ok=True)
-    shutil.copy(REPO / "params.yaml", root / "params.yaml")
+    shutil.copy(REPO / "tests/defaults/params.yaml", root / "params.yaml")
     draft = save_tiny(root / "models/draft", kind="llama", seed=1, merges=True)
     target = save_tiny(root / "models/target", kind="qwen2", seed=2)
     config.apply(

@@ -122,7 +122,7 @@ def parser() -> Parser:
     settable(p)
 
     p = verb("plan", "what drafting can gain at most on this machine, before a probe is trained")
-    p.add_argument("--drafts", default="", metavar="A,B", help="drafts to consider; default: models.draft")
+    p.add_argument("--drafts", metavar="A,B", help="drafts to consider; default: models.draft")
     p.add_argument(
         "--acceptance",
         type=_share,

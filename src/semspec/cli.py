@@ -134,14 +134,18 @@ def bench(args: argparse.Namespace) -> int:
 
 
 def plan(args: argparse.Namespace) -> int:
-    from semspec.planning import command
+    from semspec.planning import command, prediction
 
     settings = _overridden(args)
     if args.check:
+        if args.drafts is not None or args.acceptance is not None:
+            raise UserError("--check asks nothing of --drafts or --acceptance; leave them out")
         if args.set and (Path(args.check) / config.PARAMS).exists():
             raise UserError(f"{args.check} has parameters of its own, and --check takes those; leave out --set")
-        return command.check(settings, Path("."), args.check, args.json)
-    drafts = [name.strip() for name in args.drafts.split(",") if name.strip()]
+        return prediction.check(settings, Path("."), args.check, args.json)
+    drafts = [name.strip() for name in (args.drafts or "").split(",") if name.strip()]
+    if args.drafts is not None and not drafts:
+        raise UserError("--drafts names no model; name one, or leave it out for models.draft")
     return command.plan(settings, Path("."), drafts, args.acceptance, args.json)
 
 

@@ -112,6 +112,9 @@ def variant(settings: Settings, name: str) -> tuple[str, Settings]:
         return method, settings
     data = settings.model_dump()
     data["bench"]["variants"] = []
+    given = [change.partition("=")[0].strip() for change in changes.split("+")]
+    if twice := next((short for short in given if given.count(short) > 1), None):
+        raise UserError(f"variant '{name}': '{twice}' is given twice")
     for change in changes.split("+"):
         if "=" not in change:
             raise UserError(f"variant '{name}': write it as METHOD@name=value+name=value, such as semantic@gamma=2")

@@ -97,6 +97,10 @@ def solve(question: str, settings: Settings, root: Path, method: str = "semantic
 
     if not question.strip():
         raise UserError('the question is empty; write it in quotes: semspec solve "What is 6 times 7?"')
+    try:
+        question.encode()
+    except UnicodeEncodeError:
+        raise UserError("the question is no UTF-8 text") from None
     console, status = Console(highlight=False), Console(stderr=True)
     with status.status("loading the models") if status.is_terminal else nullcontext():
         chosen = _method(method, settings, root)

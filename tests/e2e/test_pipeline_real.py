@@ -50,6 +50,7 @@ def clone(tmp_path_factory):
         if name != "dvc.lock" and not name.startswith("results/") and (REPO / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes((REPO / name).read_bytes())
+    (root / "params.yaml").write_bytes((REPO / "tests/defaults/params.yaml").read_bytes())  # whatever the user's are
     assert command("git", "init", "-q", cwd=root).returncode == 0
     sets = [x for value in TINY for x in ("--set", value)]
     done = command("semspec", "run", *sets, cwd=root)

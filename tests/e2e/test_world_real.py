@@ -34,14 +34,14 @@ SMALL = [
 @pytest.mark.model
 def test_the_small_world_end_to_end(tmp_path, monkeypatch):
     """A pair is trained, sampled, clustered, probed and compared; clusters, labels and probes agree with the truth."""
-    encoder = ensure(config.load(REPO).models.encoder)
+    encoder = ensure(config.load(REPO / "tests/defaults").models.encoder)
     (tmp_path / "home/models").mkdir(parents=True)
     (tmp_path / "home/models" / encoder.name).symlink_to(encoder)
     monkeypatch.setenv("SEMSPEC_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(models, "RECIPES", RECIPES)
     monkeypatch.setattr(report, "CONTINUATIONS", 60)
     monkeypatch.setattr(report, "ORACLE", 10)
-    shutil.copy(REPO / "params.yaml", tmp_path)
+    shutil.copy(REPO / "tests/defaults/params.yaml", tmp_path)
     config.apply(tmp_path, "synthetic", SMALL)
     settings = config.load(tmp_path)
     for name, stage in STAGES.items():

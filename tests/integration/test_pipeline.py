@@ -50,7 +50,7 @@ def test_every_dependency_is_written_by_an_earlier_stage():
 
 def test_every_parameter_exists_in_the_settings():
     """A parameter that dvc.yaml watches is one that the settings have, and none is missed but labels."""
-    names = config.load(ROOT).model_dump()
+    names = config.load(ROOT / "tests/defaults").model_dump()
     watched = {p for stage in stages().values() for p in stage["params"]}
     for dotted in watched:
         value = names
@@ -267,7 +267,7 @@ def test_stale_names_what_follows_from_a_change(project):
 
 def test_outside_a_clone_is_a_mistake_of_the_users(tmp_path):
     """Without the project's files, or without git, one line says what to do."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copy(ROOT / "tests/defaults/params.yaml", tmp_path)
     with pytest.raises(UserError, match="cloned repository"):
         pipeline.run_pipeline(tmp_path)
     (tmp_path / ".dvc").mkdir()

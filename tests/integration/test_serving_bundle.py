@@ -191,7 +191,7 @@ def test_files_of_models_that_are_one_file_or_a_servers(tmp_path, monkeypatch):
     """A GGUF file is a model by itself; where an SGLang server has the weights, they are neither asked for nor read."""
     (tmp_path / "x.gguf").write_bytes(b"weights")
     found = {role: {"files": {"x.gguf": files.sha256(tmp_path / "x.gguf")}} for role in ("draft", "target")}
-    chosen, asked = config.load(REPO), []
+    chosen, asked = config.load(REPO / "tests/defaults"), []
     monkeypatch.setattr(bundle, "ensure", lambda *args, **more: asked.append(more) or tmp_path / "x.gguf")
     bundle.check_models({"models": found}, chosen)
     found["target"]["files"]["model.safetensors"] = "0" * 64

@@ -71,6 +71,9 @@ def test_a_mistake_in_params_is_one_line(here, capsys, edit, wanted):
         (["bench", "--limit", "0"], "bench.limit"),
         (["models", "pull", "qwen2.5-coder-0.5b-instrukt"], "did you mean"),
         (["solve", " "], "question is empty"),
+        (["solve", "\udcff 1+1?"], "no UTF-8 text"),
+        (["bench", "--methods", "target,semantic@gamma=2+gamma=3"], "'gamma' is given twice"),
+        (["bench", "--methods", "target,target@gamma=2,target@gamma=02"], "are the same"),
         (["solve", "2+2?"], "semspec run"),
         (["report"], "missing"),
         (["stage", "train"], "missing"),
@@ -119,7 +122,7 @@ def test_a_profile_is_merged_with_comments_kept(here):
     assert before.count("#") == after.count("#")
     assert config.apply(here, "laptop") == []
     config.apply(here, "quick")
-    assert config.load(here).model_dump() == config.validate(config._read(REPO / "params.yaml")).model_dump()
+    assert config.load(here).model_dump() == config.load(REPO / "tests/defaults").model_dump()
 
 
 def test_a_file_that_names_no_profile_takes_one(here):

@@ -44,7 +44,7 @@ def test_only_filled_fields_change_the_settings():
     assert settings.engine.draft.threads == 1 and settings.engine.draft.kind is None
     assert settings.train.layers == schema.Layers(draft=[1, 2], target=[3]) and settings.train.lr == 1e-5
     assert settings.cluster.gate is False and settings.decide.threshold is None
-    assert settings.sample == config.load(ROOT).sample
+    assert settings.sample == config.load(ROOT / "tests/defaults").sample
 
 
 def test_bounds_hold_in_the_form():

@@ -231,6 +231,7 @@ OUTPUTS = [
     (r"\boxed{5} and then \boxed{7", "5", True),
     (r"\boxed{7", "7", True),
     (r"\boxed{\frac{1}{2}", "0.5", False),
+    (r"\boxed{\frac{1}{2}", "2", False),
     (r"\boxed{\{1, 2\}", "1,2", False),
     (r"}}} \boxed{5} {{{", "5", True),
     ("\\boxed{" + "9" * 100_000 + "}", "9" * 100_000, True),

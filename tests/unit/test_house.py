@@ -45,6 +45,16 @@ def test_the_command_line_starts_without_anything_heavy(args):
     assert "LOADED []" in done.stdout, done.stdout[-500:] + done.stderr
 
 
+def test_the_tests_have_the_parameters_of_the_project():
+    """All names and remarks; the values in params.yaml are the user's."""
+
+    def names(path: Path) -> list[str]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [re.sub(r":[^#]*", ": ", line).strip() for line in lines if re.match(r" *[\w#]", line)]
+
+    assert names(REPO / "tests/defaults/params.yaml") == names(REPO / "params.yaml")
+
+
 def test_flows_do_not_postpone_annotations():
     """Prefect needs real types on a flow's parameters, or runs from its UI fail."""
     flows = list((REPO / "flows").glob("*.py"))

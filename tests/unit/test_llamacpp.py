@@ -142,7 +142,7 @@ def test_both_engines_have_the_same_words_and_draw_the_same_tokens(twins):
 def test_every_method_runs_and_engines_mix(name, ours, twins):
     """With the draft, the target or both on llama.cpp; greedy, the answer is the one of the other engine alone."""
     llama, twin = twins
-    settings = config.load(REPO)
+    settings = config.load(REPO / "tests/defaults")
     settings = settings.model_copy(
         update={
             "bench": settings.bench.model_copy(update={"max_tokens": 24}),

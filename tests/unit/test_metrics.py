@@ -341,6 +341,28 @@ def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(log) == 9, "methods that are compared are measured together"
 
 
+def test_fewer_problems_leave_the_others_for_when_they_are_asked_for_again(tmp_path: Path, capsys) -> None:
+    """What is asked for is measured again, twice; then the rest is there still, and said to be."""
+    import sys
+
+    here, log = sys.modules[__name__], []
+    go(tmp_path, [])
+    before = [runner.untimed(r) for r in read_jsonl(tmp_path / "results.jsonl")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here, "PROBLEMS", PROBLEMS[:1])
+        for _ in range(2):
+            log.clear()
+            go(tmp_path, log)
+            assert [q for _, q in log] == ["One?"] * 2
+            assert [r["id"] for r in read_jsonl(tmp_path / "results.jsonl")] == list("aa")
+    log.clear()
+    capsys.readouterr()
+    go(tmp_path, log)
+    assert log == [] and "bench: 6 of 6 answers are already there" in capsys.readouterr().err
+    assert [runner.untimed(r) for r in read_jsonl(tmp_path / "results.jsonl")] == before
+    assert not (tmp_path / runner.PARTIAL).exists()
+
+
 def test_an_extended_run_that_is_killed_at_its_end_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

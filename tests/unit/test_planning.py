@@ -14,7 +14,8 @@ from tiny import tiny_engine
 
 from semspec import cli, config, files
 from semspec.decoding import METHODS, wanted
-from semspec.planning import command, cost, placements
+from semspec.errors import UserError
+from semspec.planning import command, cost, placements, prediction
 from semspec.planning.cost import WIDTHS, Cost, Curve, Prices, measure
 from semspec.planning.gain import Pair
 from semspec.provenance import place
@@ -176,6 +177,19 @@ def test_a_plan_says_plainly_that_nothing_can_win():
     assert "nothing wins" in verdict(good, 0.0)
 
 
+def test_a_plan_names_exact_speculation_where_it_is_what_wins():
+    found = [timed(), timed("draft", curve=Curve((1, 10), (0.4, 0.5)), model="d")]
+    placed = placements.placements(found)
+    said = [command.verdict(found, placed, 10, kept, placed, 0.8) for kept in (0.0, 1.0)]
+    guesses, gain = placed[0].pair("verified").best_guesses(0.8)
+    instead = f"Exact speculation gives {gain:.2f}x with {guesses} tokens a proposal."
+    assert gain > 1 and said[0].endswith(instead) and "nothing by meaning wins" in said[0]
+    assert "expect" in said[1] and instead not in said[1]
+    other = [found[0], timed("draft", curve=Curve((1, 10), (0.4, 0.5)), model="d", vocab="w")]
+    apart = placements.placements(other)
+    assert "Exact" not in command.verdict(other, apart, 10, 0.0, apart, 0.8)
+
+
 def test_every_placement_is_compared_with_the_fastest_target_alone():
     fast = Curve((1, 10), (1.0, 8.0))
     found = [timed(), timed(engine="llamacpp gguf", curve=fast), timed("draft", curve=DRAFT, model="d", vocab="w")]
@@ -206,7 +220,7 @@ def bench_rows():
 def test_a_bench_is_predicted_from_its_passes():
     half = Curve(LINE.widths, tuple(s / 2 for s in LINE.seconds))
     rows = [*bench_rows(), *(bench_rows()[1] | {"method": m} for m in ("semantic_random@a=1", "semantic_last_hidden"))]
-    found = command.predicted(rows, Cost(prices(DRAFT, half), prices(LINE, half)))
+    found = prediction.predicted(rows, Cost(prices(DRAFT, half), prices(LINE, half)))
     assert found["target"] == pytest.approx({"predicted_s": 4.5, "measured_s": 10.0, "ratio": 0.45})
     assert found["semantic"]["predicted_s"] == pytest.approx(3.0 + 2.0 + 0.5)
     assert found["semantic_random@a=1"]["predicted_s"] == pytest.approx(1.5 + 2.0 + 0.5)  # its coin sees no state
@@ -217,15 +231,15 @@ def test_what_was_achieved_is_a_share_of_the_bound():
     rows = bench_rows()  # `semantic` has twice the target's tokens a second
     models = [timed("draft", curve=DRAFT), timed("target")]
     found = {r["method"]: {"predicted_s": 1.0, "measured_s": 1.0, "ratio": 1.0} for r in rows}
-    bound = command.achieved(rows, models, found)
+    bound = prediction.achieved(rows, models, found)
     assert bound == Pair(DRAFT, LINE, LINE.write).bound(10.0)
     assert found["target"]["gain"] == 1.0 and "of_bound" not in found["target"]
     assert (found["semantic"]["gain"], found["semantic"]["of_bound"]) == (2.0, 2.0 / bound)
-    assert f"{200 / bound:.0f}%" in command.checked(found, models, bound).markdown()
+    assert f"{200 / bound:.0f}%" in prediction.checked(found, models, bound).markdown()
     twice = [timed("draft", curve=DRAFT, tokens=2), timed("target")]  # its words are half as long
-    assert command.achieved(rows, twice, found) == Pair(DRAFT, LINE, LINE.write, 2.0).bound(10.0)
+    assert prediction.achieved(rows, twice, found) == Pair(DRAFT, LINE, LINE.write, 2.0).bound(10.0)
     del found["target"]
-    assert command.achieved(rows, models, found) is None
+    assert prediction.achieved(rows, models, found) is None
 
 
 def test_what_a_bench_has_seen():
@@ -243,7 +257,7 @@ def test_what_lies_behind_a_rejection_makes_no_step_longer():
 
 def write_bench(folder, rows, **made):
     """A finished bench; made: of its provenance, where it is not that of params.yaml."""
-    models = config.load(REPO).models
+    models = config.load(REPO / "tests/defaults").models
     files.write_jsonl(folder / "results.jsonl", rows)
     made = {"draft": models.draft, "target": models.target} | made
     files.write_json(folder / "summary.json", {"provenance": made})
@@ -254,7 +268,7 @@ def planned(tmp_path, monkeypatch):
     """A project whose models are tiny, and timed on little."""
     from semspec import engine
 
-    shutil.copy(REPO / "params.yaml", tmp_path)
+    shutil.copy(REPO / "tests/defaults/params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "load", lambda name, *_: tiny_engine(seed=len(name)))
     for module in (command, placements):
@@ -275,7 +289,7 @@ def test_plan_writes_tables_and_a_picture(planned, capsys):
 
 def test_the_acceptance_is_of_the_newest_bench_of_the_pair(planned, capsys):
     """Another pair's is none, and it counts for its own draft alone; where it comes from is said."""
-    target = config.load(REPO).models.target
+    target = config.load(REPO / "tests/defaults").models.target
     write_bench(planned / "results/bench", [r | {"accepted": 2} for r in bench_rows()], draft="org/aa", target=target)
     for i, (draft, other) in enumerate([("org/aa", "org/other"), ("org/bbb", target)]):
         write_bench(planned / "results/run", bench_rows(), draft=draft, target=other)
@@ -292,7 +306,7 @@ def test_the_acceptance_is_of_the_newest_bench_of_the_pair(planned, capsys):
 def test_a_model_that_a_server_runs_is_timed_there_alone(monkeypatch):
     """Its weights are not fetched for the engines of this machine."""
     monkeypatch.setattr(placements, "can_run", lambda name, way: True)
-    data = config.load(REPO).model_dump()
+    data = config.load(REPO / "tests/defaults").model_dump()
     data["engine"]["target"] |= {"kind": "sglang"}
     found = placements.candidates(config.validate(data), ["org/draft"])
     assert [(role, way.kind) for role, _, way in found] == [
@@ -314,6 +328,42 @@ def test_check_needs_counted_passes(planned, capsys):
     assert cli.main(["plan", "--check", "new", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"target", "semantic"}
     assert (planned / "new/prediction.md").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"passes": passes} for passes in (
+            {"target": {"x": 3}}, {"target": {"1.5": 3}}, {"target": {"1": None}}, {"target": {"1": -3}},
+            {"target": {"-4": 3}}, {"target": [1]}, [1], {"nobody": {"1": 3}},
+        )),
+        *({"latency_s": seconds} for seconds in (0, None, "fast", float("nan"))),
+        {"phases": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_that_are_no_answers_are_named_before_a_model_is_loaded(change, planned, capsys, monkeypatch):
+    monkeypatch.setattr(prediction, "time_one", lambda *_: pytest.fail("a model was loaded"))
+    write_bench(planned / "new", [bench_rows()[0], bench_rows()[1] | change])
+    assert cli.main(["plan", "--check", "new"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"line 2, {next(iter(change))}" in line
+
+
+@pytest.mark.parametrize("more", [["--acceptance", "0.5"], ["--drafts", "org/aa"]])
+def test_a_check_takes_nothing_that_it_would_not_look_at(more, planned, capsys):
+    write_bench(planned / "new", bench_rows())
+    assert cli.main(["plan", "--check", "new", *more]) == 2
+    assert "leave them out" in capsys.readouterr().err
+    assert cli.main(["plan", "--drafts", " ,"]) == 2
+    assert "names no model" in capsys.readouterr().err
+
+
+def test_a_damaged_file_of_costs_is_named(tmp_path):
+    for text in ('{"target": {"1": 0.1}, "draft": {"1": 0.1}}', '{"draft": 1, "target": {"judged": {"x": "y"}}}', "{}"):
+        (tmp_path / "cost.json").write_text(text)
+        with pytest.raises(UserError, match="delete it"):
+            Cost.read(tmp_path / "cost.json")
 
 
 def test_a_bench_of_the_draft_alone_is_predicted(planned, capsys):

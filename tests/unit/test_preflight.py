@@ -16,7 +16,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def changed(*overrides: str) -> schema.Settings:
-    data = config.load(REPO).model_dump()
+    data = config.load(REPO / "tests/defaults").model_dump()
     for override in overrides:
         config.put(data, *config.parse_override(override))
     return config.validate(data)
@@ -24,9 +24,9 @@ def changed(*overrides: str) -> schema.Settings:
 
 def test_the_settings_as_they_are_pass(tmp_path):
     """Every profile, too, names models and data sets that exist."""
-    check(config.load(REPO))
+    check(config.load(REPO / "tests/defaults"))
     for profile in config.profiles():
-        (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+        (tmp_path / "params.yaml").write_bytes((REPO / "tests/defaults/params.yaml").read_bytes())
         config.apply(tmp_path, profile, (), check)
 
 
@@ -47,10 +47,10 @@ def test_what_cannot_work_is_said_before_anything_is_written(override, says, tmp
     """The line names the mistake; the file keeps its bytes."""
     with pytest.raises(UserError, match=re.escape(says)):
         check(changed(override))
-    (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+    (tmp_path / "params.yaml").write_bytes((REPO / "tests/defaults/params.yaml").read_bytes())
     with pytest.raises(UserError):
         config.apply(tmp_path, None, [override], check)
-    assert (tmp_path / "params.yaml").read_bytes() == (REPO / "params.yaml").read_bytes()
+    assert (tmp_path / "params.yaml").read_bytes() == (REPO / "tests/defaults/params.yaml").read_bytes()
 
 
 def test_layers_that_a_model_lacks(tmp_path):
@@ -177,7 +177,7 @@ def test_the_context_in_front_needs_thresholds_of_its_own(model):
 
 def test_no_methods_is_not_the_default(tmp_path, monkeypatch, capsys):
     """An empty list is a mistake, not the list of params.yaml."""
-    (tmp_path / "params.yaml").write_bytes((REPO / "params.yaml").read_bytes())
+    (tmp_path / "params.yaml").write_bytes((REPO / "tests/defaults/params.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
     assert cli.main(["bench", "--methods", ""]) == 2
     assert "bench.methods" in capsys.readouterr().err

@@ -345,6 +345,26 @@ def test_answers_that_no_metric_can_be_made_of_are_told(tmp_path: Path) -> None:
         build(fake.settings(), tmp_path)
 
 
+@pytest.mark.parametrize("what", ["latency_s", "trace", "question", "half a character", "p"])
+def test_a_row_that_cannot_be_shown_is_named(tmp_path: Path, what: str) -> None:
+    """One in six is enough: no picture, page or table is begun with it."""
+    rows = fake.rows(2)
+    row = rows[-1]
+    if what == "latency_s":
+        row[what] = float("nan")
+    elif what == "half a character":
+        row["output"] = "HALF"
+    elif what == "p":
+        row["trace"] = [{k: v for k, v in fake.step("draft", "x").items() if k != "p"}]
+    else:
+        del row[what]
+    fake.write_bench(tmp_path, rows)
+    path = tmp_path / "results/bench/results.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").replace("HALF", "\\ud800"), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"without what every metric needs \(line {len(rows)}, "):
+        build(fake.settings(), tmp_path)
+
+
 def test_the_map_of_the_page_is_drawn_from_every_tenth(drawn: Path) -> None:
     """And its caption says how many of how many."""
     label = pd.read_parquet(drawn / "data/labels.parquet")["p_target"].to_numpy()

@@ -172,7 +172,7 @@ def test_cost_adds_up_and_is_measured_once(tmp_path):
 
 
 def settings(*overrides: str) -> schema.Settings:
-    data = config.load(REPO).model_dump()
+    data = config.load(REPO / "tests/defaults").model_dump()
     for text in overrides:
         config.put(data, *config.parse_override(text))
     return config.validate(data)
@@ -295,7 +295,7 @@ time.sleep(600)
 
 def test_a_killed_trial_is_failed_and_queued_again(tmp_path):
     """After kill -9 the next process runs the same parameters; a live process's trial is left alone."""
-    command_line = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), str(REPO)]
+    command_line = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), str(REPO / "tests/defaults")]
     children = [subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         drawn = dict(child.stdout.readline().split() for child in children)
@@ -348,7 +348,7 @@ def test_one_name_is_one_search(tmp_path):
 
 def test_one_winner_after_another(tmp_path):
     """Each is applied to what the search began with, and the search goes on after each of them."""
-    shutil.copy(REPO / "params.yaml", tmp_path)
+    shutil.copy(REPO / "tests/defaults/params.yaml", tmp_path)
     begun = config.load(tmp_path)
     out = search.begin(tmp_path, "s", begun)
     (out / "table.md").write_text("")
@@ -380,7 +380,7 @@ def test_an_applied_winners_labels_are_not_taken_for_those_of_the_beginning(tmp_
 
 def test_the_winner_goes_to_params_with_a_diff(tmp_path):
     """Shown without a change, then changed with every comment kept."""
-    shutil.copy(REPO / "params.yaml", tmp_path)
+    shutil.copy(REPO / "tests/defaults/params.yaml", tmp_path)
     before = (tmp_path / "params.yaml").read_text()
     wins = {"bench.gamma": 2, "train.layers": {"draft": [1, 2], "target": [3]}, "decide.threshold": None}
     shown = command.apply(tmp_path, wins, write=False)

@@ -19,7 +19,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def settings(**bench):
-    data = config.load(REPO).model_dump()
+    data = config.load(REPO / "tests/defaults").model_dump()
     data["decide"] |= {"rule": "ratio", "threshold": 0.5}
     data["bench"] |= bench
     return config.validate(data)
@@ -134,7 +134,7 @@ def test_the_questions_of_another_projects_probes_are_looked_for_there(tmp_path)
 
 def test_the_command_line_tells_variants_from_methods(monkeypatch):
     seen = {}
-    monkeypatch.chdir(REPO)
+    monkeypatch.chdir(REPO / "tests/defaults")
     monkeypatch.setattr(command, "bench", lambda s, *_: seen.update(s.bench.model_dump()) or {"methods": {}})
     assert cli.main(["bench", "--methods", "target,semantic@gamma=2", "--json"]) == 0
     assert seen["methods"] == ["target"] and seen["variants"] == ["semantic@gamma=2"]

@@ -133,7 +133,8 @@ def _of_probes(folder: Path) -> dict[str, str]:
     return {"sha256": _hash_of(map(sha256, _made_of(folder))), "domain": domain and Path(domain).name}
 
 
-def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
     """A progress bar that says what was answered last."""
     from tqdm import tqdm
 
@@ -143,10 +144,22 @@ def _bar(total: int) -> Callable[[int, int, dict[str, Any]], None]:
         said = f"{row['method']} {'right' if row['correct'] else 'wrong'} {row['latency_s']:.1f} s"
         bar.set_postfix_str(said, refresh=False)
         bar.update(done - bar.n)
-        if done == of:
-            bar.close()
 
-    return tick
+    try:
+        yield tick
+    finally:
+        bar.close()
+
+
+def _check_differ(settings: Settings, names: Iterable[str]) -> None:
+    """`UserError` where two names are one method with the same parameters."""
+    known: dict[str, str] = {}
+    for name in names:
+        method, own = config.variant(settings, name)
+        how = method + own.model_dump_json(exclude={"bench": {"methods", "variants"}})
+        if how in known:
+            raise UserError(f"bench.variants: '{known[how]}' and '{name}' are the same; leave one out")
+        known[how] = name
 
 
 class Methods(Mapping[str, decoding.Method]):
@@ -206,31 +219,35 @@ def _bench(settings: Settings, root: Path, out: Path, data_dir: Path | None, par
         raise UserError(f"{out} is a project, with parameters of its own; choose another --out")
     problems = load(chosen.dataset, "test", chosen.limit, settings.seed, data_dir)
     names: list[str] = list(dict.fromkeys([*chosen.methods, *chosen.variants]))
+    _check_differ(settings, names)
     probes = load_probes(settings, root, names)
     folders = _folders(settings, root, names)
     for folder in folders.values():
         project = next((p for p in folder.resolve().parents if (p / config.PARAMS).exists()), root)
         check_apart(str(project / _domain(folder)), chosen.dataset)
     methods = Methods(names, settings, probes)
-    summary = runner.run(
-        settings,
-        methods,
-        problems,
-        out,
-        _bar(len(range(part[0] - 1, len(problems), part[1])) * chosen.repeats * len(names)),
-        identity=_identity(settings, root, names),
-        provenance={
-            "dataset": chosen.dataset,
-            "dataset_sha256": dataset_id(problems),
-            "dataset_source": source(chosen.dataset, "test", data_dir),
-            "probes": {name: _of_probes(folder) for name, folder in folders.items()},
-            "draft": settings.models.draft,
-            "target": settings.models.target,
-            **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
-        },
-        part=part,
-        passes=lambda: {role: model.passes for role, model in methods.engines.items()},
-    )
+    made_of = {
+        "dataset": chosen.dataset,
+        "dataset_sha256": dataset_id(problems),
+        "dataset_source": source(chosen.dataset, "test", data_dir),
+        "probes": {name: _of_probes(folder) for name, folder in folders.items()},
+        "draft": settings.models.draft,
+        "target": settings.models.target,
+        **{f"{role}_weights": engine.number_format(settings.engine.of(role)) for role in ROLES},
+    }
+    identity = _identity(settings, root, names)
+    with _bar(len(range(part[0] - 1, len(problems), part[1])) * chosen.repeats * len(names)) as tick:
+        summary = runner.run(
+            settings,
+            methods,
+            problems,
+            out,
+            tick,
+            identity=identity,
+            provenance=made_of,
+            part=part,
+            passes=lambda: {role: model.passes for role, model in methods.engines.items()},
+        )
     if part != runner.WHOLE:
         print(f"bench: part {part[0]} of {part[1]} is made; the same without --part puts the parts together")
     elif not own:  # there the project's parameters are the record

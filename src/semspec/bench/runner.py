@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -217,10 +218,10 @@ def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
     return {place: row for found in whole for place, row in found.items()}
 
 
-def _discard(out: Path, key: str) -> None:
-    """Take the rows of a finished run out of the files; what was begun with other parameters stays."""
+def _discard(out: Path, key: str, aside: Rows) -> None:
+    """Take the rows of a finished run out of the files, but those `aside`; what other parameters began stays."""
     for path in out.glob(PARTIALS):
-        others = [e for e in _entries(path) if e["key"] != key]
+        others = [e for e in _entries(path) if e["key"] != key or _place(e) in aside]
         if others:
             write_jsonl(path, others)
         else:
@@ -299,12 +300,15 @@ def run(
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
+    aside = {place: row for place, row in (done | finished).items() if place[0] not in asked}  # until asked for again
     if not {question for question, _, _ in finished} < set(asked):  # it is asked for again, and measured again
         done = {place: row for place, row in done.items() if finished.get(place) != row}
         finished = {}
     taken = {place: row for place, row in finished.items() if done.get(place) != row}
     done = done | taken
     plan = turns(len(problems), settings.bench.repeats, list(methods), part)
+    if there := sum((asked[i], name, repeat) in done for i, repeat, name in plan):
+        print(f"bench: {there} of {len(plan)} answers are already there", file=sys.stderr)
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
@@ -315,7 +319,7 @@ def run(
 
     with partial.open("a", encoding="utf-8") as file:
         # in the end the finished files give way to longer ones, and a kill may come between
-        file.writelines(entry(question, row) for (question, *_), row in taken.items())
+        file.writelines(entry(question, row) for (question, *_), row in (taken | aside).items())
         for index, repeat, name in plan:
             problem = problems[index]
             known = done.get((asked[index], name, repeat))
@@ -360,5 +364,5 @@ def run(
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)
-    _discard(out, key)
+    _discard(out, key, aside)
     return summary

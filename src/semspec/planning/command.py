@@ -1,33 +1,24 @@
 """`semspec plan`: what speculation can gain at most on this machine, said before a probe is trained.
 
-Times the models on every engine that is installed, writes tables and a picture, and ends with a verdict. With a
-finished bench it predicts that bench's latencies from its counted passes and says how far off it is. Knows files and
-words; the arithmetic is gain.py's.
+Times the models on every engine that is installed, writes tables and a picture, and ends with a verdict. Knows files
+and words; the arithmetic is gain.py's.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from semspec import config, engine, files
-from semspec.bench.metrics import BASE
-from semspec.bench.runner import PLACE
-from semspec.decoding import wanted
-from semspec.engine.base import Wanted
-from semspec.errors import UserError
+from semspec import engine, files
 from semspec.planning import pictures
-from semspec.planning.cost import QUESTIONS, ROLES, Cost
+from semspec.planning.cost import QUESTIONS
 from semspec.planning.gain import LENGTHS
-from semspec.planning.placements import Placement, Timed, candidates, placements, sample_text, time_all, time_one
-from semspec.provenance import collect, place
+from semspec.planning.placements import Placement, Timed, candidates, placements, time_all
+from semspec.provenance import collect
 from semspec.report import figures
 from semspec.report.tables import DASH, Table
 from semspec.schema import Settings
@@ -35,7 +26,6 @@ from semspec.schema import Settings
 OUT = Path("results/plan")
 BENCHES = ("bench", "run")  # of the pipeline, of `semspec bench`
 STEP = 24.0  # tokens of a step where no bench has counted any
-SPEED = ("output_tokens", "latency_s")  # of a row
 WORTH = 1.1  # a bound below this is no reason to train a probe
 
 
@@ -45,14 +35,14 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
     bench, its_draft = last_bench(root, drafts, settings.models.target)
     seen = Seen.of(files.read_jsonl(bench / "results.jsonl")) if bench else Seen()
     given, length, kept = kept is not None, seen.step, seen.kept if kept is None else kept
-    with _bar(len(candidates(settings, drafts))) as bar:
+    with Bar(len(candidates(settings, drafts))) as bar:
         timed = time_all(settings, drafts, bar.tick)
     placed = sorted(placements(timed), key=lambda p: -p.pair().bound(length))
     own = [p for p in placed if p.draft.model == its_draft]  # of the pair that was counted
     known = placed if given else own
     exact = seen.exact if known == own else None
     tables = [costs(timed), bounds(placed, length), *([choices(known, kept, exact)] if kept is not None else [])]
-    said = verdict(timed, placed, length, kept, known)
+    said = verdict(timed, placed, length, kept, known, exact)
     for table in tables:
         table.save(root / OUT)
     figures.save(pictures.plan(timed, placed, length, kept if known == placed else None), root / OUT, "plan")
@@ -77,7 +67,7 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
     if as_json:
         print(json.dumps(found, sort_keys=True))
     else:
-        _print(tables)
+        show(tables)
         if bench and seen.kept is not None:
             counted = f"steps of {length:.0f} tokens, {seen.kept:.0%} of them kept"
             print(f"counted in {bench.relative_to(root)}, of {its_draft}: {counted}")
@@ -97,7 +87,7 @@ def last_bench(root: Path, drafts: Sequence[str], target: str) -> tuple[Path | N
     return None, ""
 
 
-class _Bar:
+class Bar:
     """A progress bar over `models` models."""
 
     def __init__(self, models: int) -> None:
@@ -105,7 +95,7 @@ class _Bar:
 
         self.bar = tqdm(total=models * (QUESTIONS + 1), desc="plan", unit="prompt", file=sys.stderr)
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,9 +104,6 @@ class _Bar:
     def tick(self, what: str) -> None:
         self.bar.set_postfix_str(what)
         self.bar.update()
-
-
-_bar = _Bar
 
 
 @dataclass(frozen=True)
@@ -145,7 +132,7 @@ class Seen:
         )
 
 
-def _print(tables: Iterable[Table]) -> None:
+def show(tables: Iterable[Table]) -> None:
     for table in tables:
         print(table.markdown())
 
@@ -197,7 +184,7 @@ def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Ta
         guessed = p.pair("verified").best_guesses(exact) if exact is not None and p.shares_vocabulary else None
         rows.append([
             p.draft.label, p.target.engine, str(gamma), str(length), f"{gain:.2f}x",
-            f"{guessed[1]:.2f}x ({guessed[0]} tokens)" if guessed else DASH,
+            f"{guessed[1]:.2f}x ({_tokens(guessed[0])})" if guessed else DASH,
         ])  # fmt: skip
     columns = ["Draft", "Target on", "gamma", "Step (tokens)", "Speed-up", "Exact speculation"]
     notes = [
@@ -205,6 +192,16 @@ def choices(placed: Sequence[Placement], kept: float, exact: float | None) -> Ta
         ("Exact speculation", "Expected of speculative sampling at the token acceptance that the bench counted."),
     ]
     return Table("choices", f"What suits an acceptance of {100 * kept:.0f}%", columns, rows, notes)
+
+
+def _exactly(placed: Sequence[Placement], exact: float | None) -> tuple[int, float]:
+    """(tokens a proposal, speed-up) of exact speculation where that is best; (0, 0) where it can't be."""
+    found = [p.pair("verified").best_guesses(exact) for p in placed if p.shares_vocabulary] if exact is not None else []
+    return max(found, key=lambda f: f[1], default=(0, 0.0))
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token{'s' * (n != 1)}"
 
 
 def _best(p: Placement, kept: float) -> tuple[int, int, float]:
@@ -230,8 +227,9 @@ def verdict(
     length: float,
     kept: float | None,
     known: Sequence[Placement],
+    exact: float | None = None,
 ) -> str:
-    """One plain sentence or two. known: the placements that have this acceptance."""
+    """One plain sentence or two. known: the placements that have this acceptance, and of a token `exact`."""
     alone = min((t for t in timed if t.role == "target"), key=lambda t: t.alone)
     best = max(placed, key=lambda p: p.pair().bound(length))
     bound, where = best.pair().bound(length), f"{best.draft.label}, the target on {best.target.engine}"
@@ -245,142 +243,10 @@ def verdict(
     best = max(known, key=lambda p: _best(p, kept)[2])
     gamma, tokens, gain = _best(best, kept)
     how = f"{best.draft.label}, the target on {best.target.engine}, gamma {gamma}, steps of about {tokens} tokens"
+    guesses, exactly = _exactly(known, exact)
+    instead = f" Exact speculation gives {exactly:.2f}x with {_tokens(guesses)} a proposal." if exactly > 1.0 else ""
     if gain < 1.0:
+        if instead:
+            return f"{said} At {100 * kept:.0f}% nothing by meaning wins ({gain:.2f}x at best).{instead}"
         return f"{said} At {100 * kept:.0f}% nothing wins ({gain:.2f}x at best): use {alone.label} alone."
-    return f"{said} At {100 * kept:.0f}% expect {gain:.2f}x: {how}."
-
-
-def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
-    """Predict the latencies of a finished bench from its passes, and say how far off that is."""
-    rows = files.read_jsonl(files.present(results / "results.jsonl"))
-    if not rows:
-        raise UserError(f"{results / 'results.jsonl'} holds no answer; run the bench again")
-    if not all(r.get("passes") for r in rows):
-        raise UserError(f"{results} was made before passes were counted; run the bench again")
-    settings = config.load(results) if (results / config.PARAMS).exists() else settings
-    made = files.read_json(results / "summary.json").get("provenance", {})
-    roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
-    _same(made, settings, roles, results)
-    problems = sample_text(settings)
-    with _bar(len(roles)) as bar:
-        timed = [
-            time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
-        ]
-    here, *there = (p.partition(", commit")[0] for p in (place(), *made.get(PLACE, {})))
-    if elsewhere := sorted(set(there) - {here}):
-        print(
-            f"note: {results} was made on another machine ({'; '.join(elsewhere)}) than this ({here})", file=sys.stderr
-        )
-    found = predicted(rows, _cost(timed))
-    bound = achieved(rows, timed, found)
-    table = checked(found, timed, bound)
-    table.save(results)
-    curves = [{"role": t.role, "seconds": t.prices.to_json()} for t in timed]
-    answers = files.sha256(results / "results.jsonl")
-    files.write_json(
-        results / "prediction.json", {"answers": answers, "methods": found, "bound": bound, "models": curves}
-    )
-    if as_json:
-        print(json.dumps(found, sort_keys=True))
-    else:
-        _print([costs(timed), table])
-    return 0
-
-
-def _same(made: Mapping[str, Any], settings: Settings, roles: Iterable[str], folder: Path) -> None:
-    """`UserError` unless these settings run the models of a bench as it ran them."""
-    for role in roles:
-        now = {role: getattr(settings.models, role), f"{role}_weights": engine.number_format(settings.engine.of(role))}
-        for name, value in now.items():
-            if made.get(name, value) != value:
-                raise UserError(
-                    f"{folder} was made with {made[name]} as its {name}, which would be {value} here; "
-                    f"correct models.{role} or engine.{role}, or check it where it was made"
-                )
-
-
-def _cost(timed: Sequence[Timed]) -> Cost:
-    """Of the models of a bench; where its methods asked one alone, no pass of the other is counted."""
-    prices = dict.fromkeys(ROLES, timed[0].prices) | {t.role: t.prices for t in timed}
-    return Cost(prices["draft"], prices["target"])
-
-
-def _wanted(row: str) -> Wanted:
-    return wanted(row.partition("@")[0])
-
-
-def predicted(rows: Iterable[Mapping[str, Any]], cost: Cost) -> dict[str, dict[str, float]]:
-    """{method: seconds of an answer as predicted from its passes, as measured, and the ratio of the two}."""
-    by_method: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        passes = {r: Counter({int(w): n for w, n in made.items()}) for r, made in row["passes"].items()}
-        scoring = row["phases"].get("score", 0.0) if row["method"].startswith("semantic") else 0.0  # no model's pass
-        modelled = cost.seconds(passes, _wanted(row["method"])) + scoring
-        by_method.setdefault(row["method"], []).append((modelled, row["latency_s"]))
-    out = {}
-    for name, seconds in by_method.items():
-        predicted_s, measured_s = (float(np.mean(part)) for part in zip(*seconds, strict=True))
-        out[name] = {"predicted_s": predicted_s, "measured_s": measured_s, "ratio": predicted_s / measured_s}
-    return out
-
-
-def achieved(
-    rows: Sequence[Mapping[str, Any]], timed: Sequence[Timed], found: dict[str, dict[str, float]]
-) -> float | None:
-    """The bound of this placement, every drafted step kept and probes looking on; None without both models or the
-    target's own answers.
-
-    Adds to `found`, for each method, its tokens a second over the target's as they were measured, and for the methods
-    that ask both models what share of the bound that is.
-    """
-    models = {t.role: t for t in timed}
-    tokens, seconds = ({n: sum(r[k] for r in rows if r["method"] == n) for n in found} for k in SPEED)
-    if set(models) != set(ROLES) or BASE not in found:
-        return None
-    (placed,) = placements(timed)
-    step = Seen.of(rows).step
-    for name, own in found.items():
-        own["gain"] = tokens[name] / seconds[name] / (tokens[BASE] / seconds[BASE])
-        asked = {role for r in rows if r["method"] == name for role in r["passes"]}
-        if asked == set(ROLES):
-            own["of_bound"] = own["gain"] / placed.pair(_wanted(name)).bound(step)
-    return placed.pair().bound(step)
-
-
-def checked(found: Mapping[str, Mapping[str, float]], timed: Sequence[Timed], bound: float | None) -> Table:
-    """The prediction beside what was measured, a row for each method."""
-    rows = [
-        [
-            name,
-            f"{f['predicted_s']:.2f}",
-            f"{f['measured_s']:.2f}",
-            f"{100 * (f['ratio'] - 1):+.0f}%",
-            f"{f['gain']:.2f}x" if "gain" in f else DASH,
-            f"{f['of_bound']:.0%}" if "of_bound" in f else DASH,
-        ]
-        for name, f in found.items()
-    ]
-    where = "; ".join(t.label for t in timed)
-    notes = [
-        (
-            "Predicted",
-            f"Passes that the method made, counted by width, times what such passes cost when timed alone ({where}).",
-        ),
-        ("Error", "Predicted over measured, less one. What a method computes beside passes is not in the prediction."),
-        ("Tokens/s", "Over the target's in this bench; answers may differ in length."),
-    ]
-    if bound:
-        notes.append(
-            (
-                "Of the bound",
-                f"{bound:.2f}x where probes look on, else more: every drafted step kept, written by the draft, read by "
-                "the target.",
-            )
-        )
-    return Table(
-        "prediction",
-        "The cost model against a bench",
-        ["Method", "Predicted (s)", "Measured (s)", "Error", "Tokens/s", "Of the bound"],
-        rows,
-        notes,
-    )
+    return f"{said} At {100 * kept:.0f}% expect {gain:.2f}x: {how}.{instead if exactly > gain else ''}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semspec import files, provenance
+from semspec.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +114,15 @@ class Cost:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cost:
-        return cls(Prices.from_json(data["draft"]), Prices.from_json(data["target"]), data["judge"])
+        return cls(Prices.from_json(data["draft"]), Prices.from_json(data["target"]), float(data["judge"]))
+
+    @classmethod
+    def read(cls, path: Path) -> Cost:
+        """`UserError` where the file holds none."""
+        try:
+            return cls.from_json(files.read_json(path))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UserError(f"{path} holds no cost of passes; delete it and run this again") from None
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -168,4 +177,4 @@ def measured_once(root: Path, described: Mapping[str, Any], time_it: Callable[[]
     path = root / "data/tune" / f"cost-{name}.json"
     if not path.exists():
         files.write_json(path, time_it().to_json() | {"of": found})
-    return Cost.from_json(files.read_json(path))
+    return Cost.read(path)

@@ -31,6 +31,8 @@ def final_answer(output: str) -> str | None:
     boxed = _last_box(output)
     if boxed is not None:
         return boxed
+    if _cut(output):
+        return None
     stated = _last(_STATED, output)
     if stated is not None:
         answer = _statement(output[stated.end() : stated.end() + MAX_COMPARED])
@@ -49,6 +51,13 @@ def boxes(output: str) -> list[tuple[int, int]]:
 
     In one pass, however the braces are (un)balanced. Without any, the last \\boxed with no braces.
     """
+    found, _ = _scan(output)
+    bare = None if found else _last(_BARE_BOX, output)
+    return found if bare is None else [bare.span(1)]
+
+
+def _scan(output: str) -> tuple[list[tuple[int, int]], list[int]]:
+    """The complete boxes, and where the content of each that is never closed starts."""
     found: list[tuple[int, int]] = []
     open_braces: list[int] = []  # where a box's content starts, or -1 for another brace
     for match in _BRACES.finditer(output):
@@ -61,8 +70,14 @@ def boxes(output: str) -> list[tuple[int, int]]:
             open_braces.append(-1)
         elif token.endswith("{") and len(token) > 2:
             open_braces.append(match.end())
-    bare = None if found else _last(_BARE_BOX, output)
-    return found if bare is None else [bare.span(1)]
+    return found, [start for start in open_braces if start >= 0]
+
+
+def _cut(output: str) -> bool:
+    """Does the text's end cut off a box that holds more than a number? Its last number would be another answer."""
+    _, opened = _scan(output)
+    inside = output[opened[-1] :].strip() if opened else ""
+    return bool(inside) and "\n" not in inside and not _LAST_NUMBER.fullmatch(inside)
 
 
 def _last_box(output: str) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from semspec import config
 from semspec.bench import runner
 from semspec.bench.metrics import summarize
+from semspec.bench.rows import Shown, check
 from semspec.errors import UserError
 from semspec.files import read_json, read_parquet
 from semspec.report import paper, tables
@@ -32,6 +33,7 @@ def measured(folder: Path, settings: Settings | None) -> tuple[list[dict[str, An
     finished comparison, or rows that lack what a metric needs.
     """
     rows, summary = runner.read(folder)
+    check(rows, Shown, folder / "results.jsonl")
     try:
         methods = summarize(rows, *resampling(settings, summary))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -259,7 +259,7 @@ class Probes:
         """From data/probes/metrics.json, or None when no probe was trained; `rule` is the one in use."""
         out = cls()
         if metrics is None:
-            out.missing.append("No probes were trained (stage train): nothing to judge here.")
+            out.missing.append("No probes were trained (stage train), or this is a bench alone: none to judge here.")
             return out
         for role in ROLES:
             if metrics.get(role):

@@ -36,7 +36,7 @@ def _load(root: Path, name: str) -> tuple[Path, Settings]:
 
 
 def _searcher(root: Path, out: Path, settings: Settings) -> Searcher:
-    return Searcher(root, settings, Cost.from_json(files.read_json(out / "cost.json")))
+    return Searcher(root, settings, Cost.read(out / "cost.json"))
 
 
 def prepare(root: Path, name: str) -> None:

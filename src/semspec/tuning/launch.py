@@ -72,12 +72,14 @@ def conclusion(root: Path, name: str, write: bool) -> str:
 
 def run(root: Path, name: str, settings: Settings, write: bool) -> int:
     """`semspec tune`: search, and say what was found. Returns the exit code; `UserError` for the user's mistakes."""
+    from semspec.tuning import trees
     from semspec.tuning.search import begin, folder
 
     root = root.resolve()
     quiet(root)
     pipeline.check_repository(root)
     check(root, name)
+    trees.questions(settings)  # a mistake here must not use up the name
     chosen = settings.tune.model_dump(mode="json").items()
 
     def call() -> None:
