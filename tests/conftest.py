@@ -53,8 +53,8 @@ def same_as_before():
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The current folder, in which there is nothing but the project's params.yaml."""
-    shutil.copy(Path(__file__).resolve().parents[1] / "params.yaml", tmp_path)
+    """The current folder, in which there is nothing but a params.yaml, whatever the user's own is."""
+    shutil.copy(Path(__file__).parent / "defaults/params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
