@@ -39,7 +39,7 @@ def test_only_filled_fields_change_the_settings():
             "overrides": ["decide.threshold=null"],
         }
     )
-    settings = config.overridden(ROOT, forms.changes(filled))
+    settings = config.overridden(ROOT / "tests/defaults", forms.changes(filled))
     assert settings.text.system == "a: 'b' \\boxed{} é # x"
     assert settings.engine.draft.threads == 1 and settings.engine.draft.kind is None
     assert settings.train.layers == schema.Layers(draft=[1, 2], target=[3]) and settings.train.lr == 1e-5
