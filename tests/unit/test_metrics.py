@@ -355,12 +355,26 @@ def test_fewer_problems_leave_the_others_for_when_they_are_asked_for_again(tmp_p
             go(tmp_path, log)
             assert [q for _, q in log] == ["One?"] * 2
             assert [r["id"] for r in read_jsonl(tmp_path / "results.jsonl")] == list("aa")
+    lines = len((tmp_path / runner.PARTIAL).read_text().splitlines())
     log.clear()
     capsys.readouterr()
     go(tmp_path, log)
-    assert log == [] and "bench: 6 of 6 answers are already there" in capsys.readouterr().err
+    assert lines == 4 and log == [] and "bench: 6 of 6 answers are already there" in capsys.readouterr().err
     assert [runner.untimed(r) for r in read_jsonl(tmp_path / "results.jsonl")] == before
     assert not (tmp_path / runner.PARTIAL).exists()
+
+
+def test_what_was_put_aside_is_not_mixed_with_methods_that_were_not_measured_beside_it(tmp_path: Path) -> None:
+    import sys
+
+    go(tmp_path, [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "PROBLEMS", PROBLEMS[:1])
+        go(tmp_path, [])
+    log: list[tuple[str, str]] = []
+    three = {name: Echo(name, log) for name in ("target", "draft", "semantic")}
+    runner.run(settings(), three, PROBLEMS, tmp_path, grade=grade)
+    assert len(log) == 9
 
 
 def test_an_extended_run_that_is_killed_at_its_end_loses_nothing(

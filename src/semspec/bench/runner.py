@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -186,14 +186,18 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, str, int]:
     return entry["asked"], entry["row"]["method"], entry["row"]["repeat"]
 
 
-def _recover(out: Path, mine: Path, key: str) -> Rows:
-    """Rows of killed runs, and of parts, that still hold. The file `mine` loses a torn line and nothing else."""
+def _recover(out: Path, mine: Path, key: str, methods: Collection[str]) -> Rows:
+    """Rows of killed runs, and of parts, that still hold. The file `mine` loses a torn line and nothing else.
+
+    A finished run's, put aside, hold for no methods that were not measured beside them.
+    """
     done: Rows = {}
     for path in sorted(out.glob(PARTIALS)):
         entries = _entries(path)
         if path == mine:
             write_jsonl(path, entries)
-        done |= {_place(e): e["row"] for e in entries if e["key"] == key}
+        known = (e for e in entries if e["key"] == key and set(methods) <= set(e.get("beside", methods)))
+        done |= {_place(e): e["row"] for e in known}
     return done
 
 
@@ -218,10 +222,10 @@ def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
     return {place: row for found in whole for place, row in found.items()}
 
 
-def _discard(out: Path, key: str, aside: Rows) -> None:
-    """Take the rows of a finished run out of the files, but those `aside`; what other parameters began stays."""
+def _discard(out: Path, key: str, kept: Collection[tuple[str, str, int]]) -> None:
+    """Take the rows of a finished run out of the files, but those `kept`; what other parameters began stays."""
     for path in out.glob(PARTIALS):
-        others = [e for e in _entries(path) if e["key"] != key or _place(e) in aside]
+        others = [e for e in _entries(path) if e["key"] != key or _place(e) in kept]
         if others:
             write_jsonl(path, others)
         else:
@@ -296,11 +300,16 @@ def run(
     key, partial = settings_key(settings, identity), out / PARTIAL
     if part != WHOLE:
         partial = partial.with_suffix(f".{part[0]}-{part[1]}.jsonl")
-    done = _recover(out, partial, key)
+    done = _recover(out, partial, key, methods)
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     finished = _finished(out, key, each)
-    aside = {place: row for place, row in (done | finished).items() if place[0] not in asked}  # until asked for again
+    beside: dict[str, set[str]] = {}  # the methods of each problem that is not asked for now, and may be again
+    for question, name, _ in finished:
+        if question not in asked:
+            beside.setdefault(question, set()).add(name)
+    aside = {place: row for place, row in finished.items() if place[0] in beside and done.get(place) != row}
+    kept = {place for place in done | aside if place[0] not in asked}
     if not {question for question, _, _ in finished} < set(asked):  # it is asked for again, and measured again
         done = {place: row for place, row in done.items() if finished.get(place) != row}
         finished = {}
@@ -314,12 +323,13 @@ def run(
     warm: set[str] = set()
     here = place()
 
-    def entry(asked: str, row: Mapping[str, Any]) -> str:
-        return json.dumps({"key": key, "asked": asked, "row": row}, sort_keys=True, ensure_ascii=False) + "\n"
+    def entry(asked: str, row: Mapping[str, Any], **more: Any) -> str:
+        return json.dumps({"key": key, "asked": asked, "row": row, **more}, sort_keys=True, ensure_ascii=False) + "\n"
 
     with partial.open("a", encoding="utf-8") as file:
         # in the end the finished files give way to longer ones, and a kill may come between
-        file.writelines(entry(question, row) for (question, *_), row in (taken | aside).items())
+        file.writelines(entry(question, row) for (question, *_), row in taken.items())
+        file.writelines(entry(q, row, beside=sorted(beside[q])) for (q, *_), row in aside.items())
         for index, repeat, name in plan:
             problem = problems[index]
             known = done.get((asked[index], name, repeat))
@@ -364,5 +374,5 @@ def run(
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)
-    _discard(out, key, aside)
+    _discard(out, key, kept)
     return summary
