@@ -28,7 +28,17 @@ from semspec.models import ensure
 ROWS = 12  # answers that are written side by side
 CHUNK = 64  # rows of logits compared at a time
 KINDS = ("bf16", "int8")
-ARITHMETIC = ("transformers", "batch", "cache", "half", "int8", "packed", "replace", "sampling")  # of engine/
+ARITHMETIC = (
+    "transformers",
+    "batch",
+    "cache",
+    "half",
+    "int8",
+    "packed",
+    "prepacked",
+    "replace",
+    "sampling",
+)  # of engine/
 
 
 def logits(model: TransformersEngine, tokens: Sequence[int]) -> torch.Tensor:

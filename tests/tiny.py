@@ -8,6 +8,7 @@ from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from semspec.engine.half import HalfLinear
+from semspec.engine.prepacked import PrepackedLinear
 from semspec.engine.replace import replace
 from semspec.engine.transformers import TransformersEngine, placed
 
@@ -55,4 +56,6 @@ def tiny_engine(
         replace(model, HalfLinear)
     elif weights == "bf16":
         model = model.to(torch.bfloat16)
+    elif weights == "prepacked":
+        replace(model.to(torch.bfloat16), PrepackedLinear)
     return TransformersEngine(model.to(device), tokenizer, f"tiny-{kind}-{seed}")

@@ -11,6 +11,7 @@ from conformance import EngineConformance
 from tiny import tiny_engine
 from transformers import Qwen2ForCausalLM
 
+from semspec.engine import prepacked
 from semspec.engine.alone import FEW, NAME, one_text
 from semspec.engine.base import Sampling, Segment, never
 from semspec.engine.sampling import draw, score
@@ -45,6 +46,15 @@ class TestBf16(EngineConformance):
     @pytest.fixture(scope="class")
     def engine(self):
         return tiny_engine("llama", seed=1, weights="bf16")
+
+
+@pytest.mark.skipif(not prepacked.wanted(), reason="this CPU computes bf16 in another way")
+class TestPrepacked(TestBf16):
+    """As CPUs with bf16 instructions run bf16."""
+
+    @pytest.fixture(scope="class")
+    def engine(self):
+        return tiny_engine("llama", seed=1, weights="prepacked")
 
 
 class TestInt8(EngineConformance):

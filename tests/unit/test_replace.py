@@ -6,21 +6,27 @@ import pytest
 import torch
 from tiny import tiny_engine
 
-from semspec.engine import half, transformers
+from semspec.engine import half, prepacked, transformers
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
+from semspec.engine.prepacked import PrepackedLinear
 from semspec.engine.replace import Sibling, Together, replace
 
+bf16_here = pytest.mark.skipif(not prepacked.wanted(), reason="this CPU computes bf16 in another way")
+NEAR = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+KINDS = [Int8Linear, HalfLinear, pytest.param(PrepackedLinear, marks=bf16_here)]
 
-@pytest.mark.parametrize("kind", [Int8Linear, HalfLinear])
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 5, 20])
 @pytest.mark.parametrize("biases", [(True, True), (False, False), (True, False)])
 def test_layers_together_give_what_each_gives_alone(kind, n, biases):
     """In any order, one of them twice, after another input; nothing is kept once all have been asked."""
-    linears = [torch.nn.Linear(96, size, bias=bias) for size, bias in zip((40, 8), biases, strict=True)]
+    dtype = kind.dtype  # of the input
+    linears = [torch.nn.Linear(96, size, bias, dtype=dtype) for size, bias in zip((40, 8), biases, strict=True)]
     together = Together(kind(*linears))
     first, second = Sibling(together, 0), Sibling(together, 1)
-    x, y = torch.randn(2, n, 96), torch.randn(2, n, 96)
+    x, y = torch.randn(2, n, 96, dtype=dtype), torch.randn(2, n, 96, dtype=dtype)
     with torch.no_grad():
         alone = [[kind(linear)(rows) for rows in (x, y)] for linear in linears]
         for layer, rows, expected in (
@@ -31,17 +37,31 @@ def test_layers_together_give_what_each_gives_alone(kind, n, biases):
             (second, y, alone[1][1]),
             (first, y, alone[0][1]),
         ):
-            assert torch.allclose(layer(rows), expected, rtol=1e-5, atol=1e-6)
+            assert torch.allclose(layer(rows), expected, rtol=NEAR[dtype], atol=1e-6)
     assert together._x is None and not together._left
 
 
-@pytest.mark.parametrize("kind", [Int8Linear, HalfLinear])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_models_siblings_and_norms_are_one_operation_each(kind):
     """Four products in a layer of seven."""
-    model = tiny_engine(weights="int8" if kind is Int8Linear else "half").model
+    weights = {Int8Linear: "int8", HalfLinear: "half", PrepackedLinear: "prepacked"}
+    model = tiny_engine(weights=weights[kind]).model
     products = [m for m in model.modules() if isinstance(m, kind)]
     assert sorted(len(m.sizes) for m in products) == [1] * 7 + [2] * 3 + [3] * 3
     assert {type(m).__name__ for m in model.modules() if "Norm" in type(m).__name__} == {"RMSNorm"}
+
+
+@bf16_here
+def test_a_model_in_bf16_keeps_what_was_not():
+    """Positions turn by frequencies in fp32; in bf16 they would be off by a turn soon. So do layers kept in fp32."""
+    model = tiny_engine("llama").model
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    model.router, model.norm = torch.nn.Linear(64, 4), model.model.norm.float()
+    transformers.placed(model, "bf16", "cpu")
+    assert type(model.router) is torch.nn.Linear and type(model.norm) is not torch.nn.RMSNorm
+    assert model.model.rotary_emb.inv_freq.dtype is torch.float32
+    assert isinstance(model.lm_head, PrepackedLinear)
 
 
 def test_a_norm_that_is_another_one_by_the_same_name_stays():

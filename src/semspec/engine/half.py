@@ -36,6 +36,8 @@ def wanted(model: nn.Module) -> bool:
 class HalfLinear(nn.Module):
     """`nn.Linear` with fp16 weights `[out, in]`; fp32 in, fp32 out. Given several, their outputs follow each other."""
 
+    dtype = torch.float32
+
     def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]

@@ -45,6 +45,8 @@ class Int8Linear(nn.Module):
     Given several, it is all of them, their outputs one after the other.
     """
 
+    dtype = torch.float32
+
     def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
         self.sizes = [linear.weight.shape[0] for linear in linears]

@@ -15,15 +15,18 @@ from torch import nn
 
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
+from semspec.engine.prepacked import PrepackedLinear
 
-Kind = type[Int8Linear] | type[HalfLinear]
+Product = Int8Linear | HalfLinear | PrepackedLinear
+Kind = type[Product]
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # those of a layer that read the same input
+_NEAR = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # two norms of a format that are the same one
 
 
 class Together(nn.Module):
     """Several layers as one, and their outputs for one input until each has been taken. For one thread at a time."""
 
-    def __init__(self, linear: Int8Linear | HalfLinear) -> None:
+    def __init__(self, linear: Product) -> None:
         super().__init__()
         self.linear = linear
         self._clear()
@@ -53,12 +56,13 @@ class Sibling(nn.Module):
         return self.together.take(x, self.place)
 
 
-def _linears(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
-    """(parent, names) of every linear layer, those that read the same input together."""
+def _linears(model: nn.Module, dtype: torch.dtype | None) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """(parent, names) of every linear layer in `dtype` (None: any), those that read the same input together."""
     places: list[tuple[nn.Module, tuple[str, ...]]] = []
     for parent in model.modules():
         # a subclass computes something else: a router of experts, an adapter
-        names = [name for name, child in parent.named_children() if type(child) is nn.Linear]
+        plain = [(name, child) for name, child in parent.named_children() if type(child) is nn.Linear]
+        names = [name for name, linear in plain if dtype in (None, linear.weight.dtype)]
         for group in (group for group in _SIBLINGS if set(group) <= set(names)):
             if len({getattr(parent, name).in_features for name in group}) == 1:
                 places.append((parent, group))
@@ -67,24 +71,29 @@ def _linears(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
     return places
 
 
-def _replace_norms(model: nn.Module) -> None:
-    """PyTorch's RMSNorm in place of those of transformers, where it gives the same."""
+def _replace_norms(model: nn.Module, dtype: torch.dtype) -> None:
+    """PyTorch's RMSNorm in place of those of transformers in `dtype`, where it gives the same."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             eps = getattr(child, "variance_epsilon", None)
             kind = type(child)
             theirs = kind.__name__.endswith("RMSNorm") and kind.__module__.startswith("transformers.")
-            if theirs and eps is not None and getattr(child, "weight", None) is not None:
-                norm = nn.RMSNorm(child.weight.shape, eps=eps)
-                norm.weight = child.weight
-                x = torch.linspace(-3, 5, child.weight.numel())
-                if torch.allclose(norm(x), child(x), rtol=1e-5, atol=1e-6):
+            weight = getattr(child, "weight", None)
+            if theirs and eps is not None and weight is not None and weight.dtype is dtype:
+                norm = nn.RMSNorm(weight.shape, eps=eps)
+                norm.weight = weight
+                x = torch.linspace(-3, 5, weight.numel(), dtype=dtype)
+                if torch.allclose(norm(x), child(x), rtol=_NEAR[dtype], atol=1e-6):
                     setattr(parent, name, norm)
 
 
 @torch.no_grad()
 def replace(model: nn.Module, kind: Kind) -> nn.Module:
-    """Replace every plain `nn.Linear` in place (output head included) by a `kind`; everything else becomes fp32."""
+    """Replace every plain `nn.Linear` in place (output head included) by a `kind`, and norms by PyTorch's.
+
+    Where a `kind` takes fp32, everything else becomes fp32; where it takes bf16, what is not bf16 stays as it is.
+    """
+    half = kind.dtype is not torch.float32
 
     def packed(place: tuple[nn.Module, tuple[str, ...]]) -> list[nn.Module]:
         linear = kind(*(getattr(place[0], name) for name in place[1]))
@@ -94,13 +103,14 @@ def replace(model: nn.Module, kind: Kind) -> nn.Module:
         return [Sibling(together, i) for i in range(len(place[1]))]
 
     size = lambda place: sum(getattr(place[0], name).weight.numel() for name in place[1])  # noqa: E731
-    places = sorted(_linears(model), key=size, reverse=True)
+    places = sorted(_linears(model, kind.dtype if half else None), key=size, reverse=True)
     # packing is single-threaded inside PyTorch, so several layers are packed side by side, the largest first
     with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as workers:
         warnings.simplefilter("ignore")  # quantised tensors are announced to leave PyTorch one day
         for (parent, names), made in zip(places, workers.map(packed, places), strict=True):
             for name, layer in zip(names, made, strict=True):
                 setattr(parent, name, layer)
-    model.float()
-    _replace_norms(model)
+    if not half:
+        model.float()
+    _replace_norms(model, kind.dtype)
     return model

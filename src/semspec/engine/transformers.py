@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from semspec.engine import alone, cores, half, has_int8, packed, resolve
+from semspec.engine import alone, cores, half, has_int8, packed, prepacked, resolve
 from semspec.engine.cache import new_cache
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
 from semspec.engine.local import LocalEngine
 from semspec.engine.pool import Pool
+from semspec.engine.prepacked import PrepackedLinear
 from semspec.engine.replace import replace
 from semspec.engine.session import CachedText
 from semspec.errors import UserError
@@ -143,6 +144,8 @@ def placed(model: Any, weights: str, device: str) -> Any:
         return replace(model, Int8Linear)
     if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):
         return replace(model, HalfLinear)
+    if weights == "bf16" and device.split(":")[0] == "cpu" and prepacked.wanted():
+        return replace(model, PrepackedLinear)
     return model.to(device)
 
 
