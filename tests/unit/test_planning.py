@@ -235,6 +235,10 @@ def test_what_was_achieved_is_a_share_of_the_bound():
     assert bound == Pair(DRAFT, LINE, LINE.write).bound(10.0)
     assert found["target"]["gain"] == 1.0 and "of_bound" not in found["target"]
     assert (found["semantic"]["gain"], found["semantic"]["of_bound"]) == (2.0, 2.0 / bound)
+    unread = {"method": "speculative_thinking", "offered": 0}  # what the target never reads has another bound
+    found["speculative_thinking"] = {}
+    prediction.achieved([*rows, rows[1] | unread], models, found)
+    assert found.pop("speculative_thinking") == {"gain": 2.0}
     assert f"{200 / bound:.0f}%" in prediction.checked(found, models, bound).markdown()
     twice = [timed("draft", curve=DRAFT, tokens=2), timed("target")]  # its words are half as long
     assert prediction.achieved(rows, twice, found) == Pair(DRAFT, LINE, LINE.write, 2.0).bound(10.0)

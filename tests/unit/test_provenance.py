@@ -44,12 +44,13 @@ def test_never_raises(monkeypatch):
     assert got["code"] == {"commit": None, "dirty": None} and got["machine"] is None and got["python"]
 
 
-@pytest.mark.parametrize("name", ["params.yaml", "code.py"])
+@pytest.mark.parametrize("name", ["params.yaml", "benchmarks/RESULTS.md", "code.py"])
 def test_dirty_means_changed_code(tmp_path, monkeypatch, name):
     """Changed parameters have a hash of their own and don't make the code dirty; a changed source does."""
     import subprocess
 
     monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("1")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
     for args in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):

@@ -115,7 +115,7 @@ def achieved(
     target's own answers.
 
     Adds to `found`, for each method, its tokens a second over the target's as they were measured, and for the methods
-    that ask both models what share of the bound that is.
+    whose drafts the target has to read what share of the bound that is.
     """
     models = {t.role: t for t in timed}
     tokens, seconds = ({n: sum(r[k] for r in rows if r["method"] == n) for n in found} for k in SPEED)
@@ -125,8 +125,9 @@ def achieved(
     step = Seen.of(rows).step
     for name, own in found.items():
         own["gain"] = tokens[name] / seconds[name] / (tokens[BASE] / seconds[BASE])
-        asked = {role for r in rows if r["method"] == name for role in r["passes"]}
-        if asked == set(ROLES):
+        own_rows = [r for r in rows if r["method"] == name]
+        asked = {role for r in own_rows for role in r["passes"]}
+        if asked == set(ROLES) and any(r["offered"] or r["exact_offered"] for r in own_rows):
             own["of_bound"] = own["gain"] / placed.pair(_wanted(name)).bound(step)
     return placed.pair().bound(step)
 
