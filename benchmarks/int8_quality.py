@@ -34,6 +34,7 @@ ARITHMETIC = (
     "cache",
     "half",
     "int8",
+    "lean",
     "packed",
     "prepacked",
     "replace",

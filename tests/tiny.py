@@ -8,6 +8,7 @@ from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from semspec.engine.half import HalfLinear
+from semspec.engine.lean import make_lean
 from semspec.engine.prepacked import PrepackedLinear
 from semspec.engine.replace import replace
 from semspec.engine.transformers import TransformersEngine, placed
@@ -32,6 +33,7 @@ def tiny_engine(
     layers: int = 3,
     device: str = "cpu",
     attention: str = "sdpa",
+    lean: bool = True,
 ) -> TransformersEngine:
     """A random model of `layers` layers and 64 hidden units."""
     torch.manual_seed(seed)
@@ -53,9 +55,12 @@ def tiny_engine(
     if weights == "int8":
         placed(model, weights, device)
     elif weights == "half":
-        replace(model, HalfLinear)
+        make_lean(replace(model, HalfLinear))
     elif weights == "bf16":
         model = model.to(torch.bfloat16)
     elif weights == "prepacked":
-        replace(model.to(torch.bfloat16), PrepackedLinear)
+        make_lean(replace(model.to(torch.bfloat16), PrepackedLinear))
+    if not lean:  # as transformers has them
+        for i, layer in enumerate(model.model.layers):
+            model.model.layers[i] = layer.layer
     return TransformersEngine(model.to(device), tokenizer, f"tiny-{kind}-{seed}")

@@ -29,7 +29,7 @@ PACKAGES = (
 # the same parameters would give other answers or samples: another kernel, rounding, random draw, prompt or loop.
 ARITHMETIC = 2
 # Rewritten by every run or benchmark, and recorded on their own: no sign of changed code.
-_STATE_FILES = (":!params.yaml", ":!dvc.lock", ":(top,exclude)benchmarks/measured", ":(top,exclude)benchmarks/RESULTS.md")
+_STATE_FILES = (":!params.yaml", ":!dvc.lock", ":/!benchmarks/measured", ":/!benchmarks/RESULTS.md")
 
 
 def _git(*args: str) -> str | None:

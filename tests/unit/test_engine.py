@@ -89,7 +89,7 @@ def test_an_activation_is_the_same_to_the_bit_whatever_is_read_at_once(threads):
     """Several threads share what is large, in parts that end in the middle of a token's numbers."""
     torch.set_num_threads(threads)
     model = tiny_engine("qwen2", weights="int8").model
-    function = model.model.layers[0].mlp.act_fn
+    function = model.model.layers[0].layer.mlp.act_fn
     for size in (7000, 11000):
         x = torch.randn(1, FEW, 2 * size)[..., :size]
         own = torch.cat([function(row) for row in x.split(1, dim=1)], dim=1)

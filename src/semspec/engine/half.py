@@ -14,7 +14,7 @@ from torch import nn
 
 from semspec.engine.int8 import bias_of
 
-_linear = torch.ops.quantized.linear_dynamic_fp16  # "dynamic" by name only: nothing of the input is quantised
+_linear = torch.ops.quantized.linear_dynamic_fp16.default  # "dynamic" by name only: nothing of the input is quantised
 
 
 _LARGEST = torch.finfo(torch.float16).max

@@ -27,7 +27,7 @@ _ZERO = _ACTIVATIONS + 1
 # without VNNI instructions the kernels add pairs of products in 16 bits: 2 * 255 * 64 still fits. A bit less for the
 # weights, which have few outliers, costs a third to a ninth of the divergence that a bit less for the activations does
 _WEIGHTS = 127 if torch.cpu._is_vnni_supported() else 64
-_linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+_linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 _AMX = torch.cpu._is_amx_tile_supported()
 _AMX_ROWS = FEW + 1  # from so many rows on
 

@@ -36,5 +36,5 @@ class PrepackedLinear(nn.Module):
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._packed, self.bias, "none", [], "")
         return out

@@ -20,10 +20,11 @@ from semspec.engine import alone, cores, half, has_int8, packed, prepacked, reso
 from semspec.engine.cache import new_cache
 from semspec.engine.half import HalfLinear
 from semspec.engine.int8 import Int8Linear
+from semspec.engine.lean import make_lean
 from semspec.engine.local import LocalEngine
 from semspec.engine.pool import Pool
 from semspec.engine.prepacked import PrepackedLinear
-from semspec.engine.replace import replace
+from semspec.engine.replace import Kind, replace
 from semspec.engine.session import CachedText
 from semspec.errors import UserError
 from semspec.models import mending
@@ -133,20 +134,29 @@ def decoder_layers(model: nn.Module, n_layers: int) -> nn.ModuleList:
     raise UserError("this model's decoder layers can't be found; choose an ordinary causal language model")
 
 
-def placed(model: Any, weights: str, device: str) -> Any:
-    """A model as `from_pretrained` gives it on its device, its linear layers in the format's fastest form there."""
+def _kind(model: Any, weights: str, device: str) -> Kind | None:
+    """What computes the products of linear layers fastest; None: what the model has."""
     if weights == "int8":
+        return Int8Linear
+    if weights == "bf16" and device.split(":")[0] == "cpu":
+        return HalfLinear if half.wanted(model) else PrepackedLinear if prepacked.wanted() else None
+    return None
+
+
+def placed(model: Any, weights: str, device: str) -> Any:
+    """A model as `from_pretrained` gives it on its device, its layers in the format's fastest form there."""
+    kind = _kind(model, weights, device)
+    if kind is None:
+        return model.to(device)
+    if kind is Int8Linear:
         own = model.config.get_text_config()
         # a model that asks for the name itself would take it for something else
         if own._attn_implementation == "sdpa" and type(model)._supports_attention_backend:
             own._attn_implementation = alone.NAME
         alone.separate(model)
-        return replace(model, Int8Linear)
-    if weights == "bf16" and device.split(":")[0] == "cpu" and half.wanted(model):
-        return replace(model, HalfLinear)
-    if weights == "bf16" and device.split(":")[0] == "cpu" and prepacked.wanted():
-        return replace(model, PrepackedLinear)
-    return model.to(device)
+    replace(model, kind)
+    make_lean(model)
+    return model
 
 
 def load(
