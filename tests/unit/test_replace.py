@@ -38,7 +38,7 @@ def test_layers_together_give_what_each_gives_alone(kind, n, biases):
             (first, y, alone[0][1]),
         ):
             assert torch.allclose(layer(rows), expected, rtol=NEAR[dtype], atol=1e-6)
-    assert together._x is None and not together._left
+    assert together.held == [None, {}]
 
 
 @pytest.mark.parametrize("kind", KINDS)

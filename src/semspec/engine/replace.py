@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,19 +30,18 @@ class Together(nn.Module):
     def __init__(self, linear: Product) -> None:
         super().__init__()
         self.linear = linear
-        self._clear()
-
-    def _clear(self) -> None:
-        self._x: torch.Tensor | None = None
-        self._left: dict[int, torch.Tensor] = {}
+        # the input and what has not been taken; in a list, since a module is slow to set its own attributes
+        self.held: list[Any] = [None, {}]
 
     def take(self, x: torch.Tensor, place: int) -> torch.Tensor:
         """The output of one of them; whichever is asked first computes for all."""
-        if x is not self._x or place not in self._left:  # another input, or the same once more
-            self._x, self._left = x, dict(enumerate(self.linear(x).split(self.linear.sizes, dim=-1)))
-        out = self._left.pop(place)
-        if not self._left:
-            self._clear()  # a batch's activations are large
+        of, left = self.held
+        if x is not of or place not in left:  # another input, or the same once more
+            left = dict(enumerate(self.linear(x).split(self.linear.sizes, dim=-1)))
+            self.held[:] = x, left
+        out: torch.Tensor = left.pop(place)
+        if not left:
+            self.held[:] = None, {}  # a batch's activations are large
         return out
 
 
