@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -207,6 +208,7 @@ class Echo:
     name: str
     log: list[tuple[str, str]] = field(default_factory=list)
     fail_at: str | None = None
+    seconds: float = 0.5
 
     def answer(self, question: str, seed: int = 0, on_step=None) -> Answer:
         step = TraceStep("target", question, 2, p=float("nan"), seconds=0.5)
@@ -215,7 +217,7 @@ class Echo:
         if question == self.fail_at:
             raise RuntimeError("out of memory")
         self.log.append((self.name, question))
-        return Answer(question, "eos", (step,), 0.5, 2, 2, 0)
+        return Answer(question, "eos", (step,), self.seconds, 2, 2, 0)
 
 
 def go(out: Path, log: list[tuple[str, str]], fail_at: str | None = None, **more) -> None:
@@ -375,6 +377,39 @@ def test_what_was_put_aside_is_not_mixed_with_methods_that_were_not_measured_bes
     three = {name: Echo(name, log) for name in ("target", "draft", "semantic")}
     runner.run(settings(), three, PROBLEMS, tmp_path, grade=grade)
     assert len(log) == 9
+
+
+def asked_of(tmp_path: Path, names: str, n: int, fail_at: str = "", seconds: float = 0.5) -> list[tuple[str, str]]:
+    """What a bench of the methods t(arget), d(raft), s(emantic) asks on the first `n` problems."""
+    log: list[tuple[str, str]] = []
+    long = {"t": "target", "d": "draft", "s": "semantic"}
+    methods = {long[name]: Echo(long[name], log, fail_at, seconds) for name in names}
+    with suppress(RuntimeError):
+        runner.run(settings(), methods, PROBLEMS[:n], tmp_path, grade=grade)
+    return log
+
+
+def test_other_methods_on_fewer_problems_leave_the_rest_alone(tmp_path: Path) -> None:
+    """What was measured together and is not asked for waits, whoever is measured in between."""
+    asked_of(tmp_path, "td", 3)
+    asked_of(tmp_path, "td", 1)
+    assert len(asked_of(tmp_path, "ts", 1)) == 2
+    assert {question for _, question in asked_of(tmp_path, "td", 3)} == {"One?"}
+    assert len(asked_of(tmp_path, "tds", 1)) == 3
+    assert asked_of(tmp_path, "td", 3) == [], "three were measured together, two of them are asked for"
+
+
+def test_a_killed_run_of_other_methods_is_not_mixed_in(tmp_path: Path) -> None:
+    """Neither with what was put aside nor with a run of its own: target and draft were measured together, or are."""
+    asked_of(tmp_path, "td", 3, seconds=1.0)
+    asked_of(tmp_path, "td", 1, seconds=2.0)
+    asked_of(tmp_path, "ts", 3, fail_at="Three?", seconds=3.0)
+    assert asked_of(tmp_path, "td", 3, seconds=4.0) == []
+    found = [(r["id"], r["latency_s"]) for r in read_jsonl(tmp_path / "results.jsonl")]
+    assert found == [("a", 2.0)] * 2 + [("b", 1.0)] * 2 + [("c", 1.0)] * 2
+    other = tmp_path / "other"
+    asked_of(other, "ts", 3, fail_at="Three?")
+    assert len(asked_of(other, "td", 3)) == 6
 
 
 def test_an_extended_run_that_is_killed_at_its_end_loses_nothing(

@@ -168,7 +168,8 @@ def recorded(folder: Path, root: Path) -> Settings | None:
     return now if made.get("params_sha256") == params_sha256(now) else None  # changed since
 
 
-Rows = dict[tuple[str, str, int], dict[str, Any]]  # by question asked, method, repeat
+Rows = dict[tuple[str, int], dict[str, Any]]  # the answers to one question, by method and repeat
+Together = dict[tuple[str, frozenset[str]], Rows]  # by question asked, and the methods of the run that asked it
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
@@ -177,35 +178,30 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
-            _place(entry), entry["key"]
+            _place(entry), entry["key"], entry["asked"]
             found.append(entry)
     return found
 
 
-def _place(entry: Mapping[str, Any]) -> tuple[str, str, int]:
-    return entry["asked"], entry["row"]["method"], entry["row"]["repeat"]
+def _place(entry: Mapping[str, Any]) -> tuple[str, int]:
+    return entry["row"]["method"], entry["row"]["repeat"]
 
 
-def _recover(out: Path, mine: Path, key: str, methods: Collection[str]) -> Rows:
-    """Rows of killed runs, and of parts, that still hold. The file `mine` loses a torn line and nothing else.
-
-    A finished run's, put aside, hold for no methods that were not measured beside them.
-    """
-    done: Rows = {}
+def _recover(out: Path, mine: Path, key: str, methods: Collection[str]) -> Together:
+    """Rows of killed runs, of parts, and those put aside. The file `mine` loses a torn line and nothing else."""
+    begun: Together = {}
     for path in sorted(out.glob(PARTIALS)):
         entries = _entries(path)
         if path == mine:
             write_jsonl(path, entries)
-        known = (e for e in entries if e["key"] == key and set(methods) <= set(e.get("beside", methods)))
-        done |= {_place(e): e["row"] for e in known}
-    return done
+        for e in entries:
+            if e["key"] == key:
+                begun.setdefault((e["asked"], frozenset(e.get("beside", methods))), {})[_place(e)] = e["row"]
+    return begun
 
 
-def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
-    """Rows of the finished run in `out`, if it is of the same key.
-
-    Only of problems that it answered in `each` way (method, repeat): what is compared was measured together.
-    """
+def _finished(out: Path, key: str) -> Together:
+    """Rows of the finished run in `out`, if it is of the same key."""
     try:
         rows, summary = read(out)
     except UserError:
@@ -213,19 +209,28 @@ def _finished(out: Path, key: str, each: set[tuple[str, int]]) -> Rows:
     made = summary.get("provenance")
     if not isinstance(made, dict) or made.get(KEY) != key:
         return {}
-    by_problem: dict[str, Rows] = {}
+    by_question: dict[str, Rows] = {}
     for row in rows:
         with suppress(KeyError):  # a row that is not ours is not known
             asked = _sha256(row["id"], row["question"], row["gold"])
-            by_problem.setdefault(asked, {})[asked, row["method"], row["repeat"]] = row
-    whole = [found for found in by_problem.values() if each <= {(method, repeat) for _, method, repeat in found}]
-    return {place: row for found in whole for place, row in found.items()}
+            by_question.setdefault(asked, {})[row["method"], row["repeat"]] = row
+    return {(asked, frozenset(name for name, _ in found)): found for asked, found in by_question.items()}
 
 
-def _discard(out: Path, key: str, kept: Collection[tuple[str, str, int]]) -> None:
-    """Take the rows of a finished run out of the files, but those `kept`; what other parameters began stays."""
+def _usable(there: Together, methods: Collection[str]) -> dict[str, Rows]:
+    """For each question the answers of the run that has most of them; what is compared is measured together."""
+    best: dict[str, Rows] = {}
+    for (asked, beside), rows in there.items():
+        wanted = {place: row for place, row in rows.items() if place[0] in methods}
+        if beside.issuperset(methods) and len(wanted) >= len(best.get(asked, {})):
+            best[asked] = wanted
+    return best
+
+
+def _discard(out: Path, key: str, asked: Collection[str]) -> None:
+    """Take the rows of a finished run out of the files; what other parameters began, and other questions, stay."""
     for path in out.glob(PARTIALS):
-        others = [e for e in _entries(path) if e["key"] != key or _place(e) in kept]
+        others = [e for e in _entries(path) if e["key"] != key or e["asked"] not in asked]
         if others:
             write_jsonl(path, others)
         else:
@@ -300,39 +305,37 @@ def run(
     key, partial = settings_key(settings, identity), out / PARTIAL
     if part != WHOLE:
         partial = partial.with_suffix(f".{part[0]}-{part[1]}.jsonl")
-    done = _recover(out, partial, key, methods)
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
+    begun, finished = _recover(out, partial, key, methods), _finished(out, key)
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
-    finished = _finished(out, key, each)
-    beside: dict[str, set[str]] = {}  # the methods of each problem that is not asked for now, and may be again
-    for question, name, _ in finished:
-        if question not in asked:
-            beside.setdefault(question, set()).add(name)
-    aside = {place: row for place, row in finished.items() if place[0] in beside and done.get(place) != row}
-    kept = {place for place in done | aside if place[0] not in asked}
-    if not {question for question, _, _ in finished} < set(asked):  # it is asked for again, and measured again
-        done = {place: row for place, row in done.items() if finished.get(place) != row}
-        finished = {}
-    taken = {place: row for place, row in finished.items() if done.get(place) != row}
-    done = done | taken
+    whole = {group: its for group, its in finished.items() if each <= its.keys()}
+    again = not {question for question, _ in whole} < set(asked)  # no more than it answered: measured again
+    # its files give way to others in the end
+    kept = {g: its for g, its in finished.items() if g[0] not in asked or (g in whole and not again)}
+    if again:  # a kill may have come before they were taken out
+        for group, its in whole.items():
+            rows_then = begun.get(group, {})
+            begun[group] = {place: row for place, row in rows_then.items() if its.get(place) != row}
+    done = _usable(begun | {group: begun.get(group, {}) | its for group, its in kept.items()}, methods)
     plan = turns(len(problems), settings.bench.repeats, list(methods), part)
-    if there := sum((asked[i], name, repeat) in done for i, repeat, name in plan):
+    if there := sum((name, repeat) in done.get(asked[i], {}) for i, repeat, name in plan):
         print(f"bench: {there} of {len(plan)} answers are already there", file=sys.stderr)
 
     rows: list[dict[str, Any]] = []
     warm: set[str] = set()
     here = place()
 
-    def entry(asked: str, row: Mapping[str, Any], **more: Any) -> str:
-        return json.dumps({"key": key, "asked": asked, "row": row, **more}, sort_keys=True, ensure_ascii=False) + "\n"
+    def entry(asked: str, row: Mapping[str, Any], beside: Collection[str]) -> str:
+        made = {"key": key, "asked": asked, "beside": sorted(beside), "row": row}
+        return json.dumps(made, sort_keys=True, ensure_ascii=False) + "\n"
 
     with partial.open("a", encoding="utf-8") as file:
-        # in the end the finished files give way to longer ones, and a kill may come between
-        file.writelines(entry(question, row) for (question, *_), row in taken.items())
-        file.writelines(entry(q, row, beside=sorted(beside[q])) for (q, *_), row in aside.items())
+        for (question, beside), its in kept.items():
+            old = begun.get((question, beside), {})
+            file.writelines(entry(question, row, beside) for place, row in its.items() if old.get(place) != row)
         for index, repeat, name in plan:
             problem = problems[index]
-            known = done.get((asked[index], name, repeat))
+            known = done.get(asked[index], {}).get((name, repeat))
             if known is not None:
                 row = known | {"problem": index}
             else:
@@ -355,7 +358,7 @@ def run(
                     prompt=prompt,
                     passes=done_by,
                 ) | {PLACE: here}
-                file.write(entry(asked[index], row))
+                file.write(entry(asked[index], row, methods))
                 file.flush()
             rows.append(row)
             if progress is not None:
@@ -374,5 +377,5 @@ def run(
     write_jsonl(out / "results.jsonl", rows)
     write_jsonl(out / "graded.jsonl", [untimed(row) for row in rows])
     write_json(out / "summary.json", summary)
-    _discard(out, key, kept)
+    _discard(out, key, asked)
     return summary

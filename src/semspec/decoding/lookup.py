@@ -16,6 +16,8 @@ def continuation(tail: Sequence[int], corpus: Sequence[int], ngram: int, length:
 
     The end has at most `ngram` and at least `shortest` tokens. Empty when it stands nowhere with something after it.
     """
+    if length < 1:
+        return []
     for n in range(min(ngram, len(tail)), shortest - 1, -1):
         end = list(tail[-n:])
         for i in range(len(corpus) - n - 1, -1, -1):
@@ -25,14 +27,15 @@ def continuation(tail: Sequence[int], corpus: Sequence[int], ngram: int, length:
 
 
 class PromptLookup:
-    """Looks in the prompt and in the answer so far, which may have `most` tokens."""
+    """Looks in the prompt and in the answer so far, which may have `most` tokens where that is known."""
 
-    def __init__(self, prompt: Sequence[int], ngram: int, length: int, most: int):
+    def __init__(self, prompt: Sequence[int], ngram: int, length: int, most: int | None = None):
         self.prompt, self.ngram, self.length, self.most = list(prompt), ngram, length, most
 
     def __call__(self, answer: Sequence[int]) -> Proposal:
-        text, left = [*self.prompt, *answer], self.most - len(answer)
-        return Proposal(continuation(text, text, self.ngram, min(self.length, left)))
+        text = [*self.prompt, *answer]
+        length = self.length if self.most is None else min(self.length, self.most - len(answer))
+        return Proposal(continuation(text, text, self.ngram, length))
 
 
 class Lookup(NamedTuple):
@@ -41,8 +44,8 @@ class Lookup(NamedTuple):
     ngram: int
     length: int
 
-    def of(self, prompt: Sequence[int], most: int) -> PromptLookup:
-        return PromptLookup(prompt, self.ngram, self.length, most)
+    def of(self, prompt: Sequence[int]) -> PromptLookup:
+        return PromptLookup(prompt, self.ngram, self.length)
 
 
 class RejectedLookup:

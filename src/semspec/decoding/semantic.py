@@ -61,7 +61,8 @@ class Verdict:
 class Semantic:
     """Algorithm 1, `gamma` steps drafted per verification. The output is not distributed as the target's.
 
-    lookup: the draft verifies n-grams of its text while it writes: the same steps and states in fewer passes.
+    lookup: the draft verifies n-grams of its text while it writes: the same steps and states in fewer
+    passes, as far as the engine gives a token the same whatever is read with it (docs/method.md).
     """
 
     name = "semantic"
@@ -88,7 +89,8 @@ class Semantic:
         self.target.observe(self.judge.layers["target"])
         uniform = np.random.default_rng(seed)
         prompt = self.setup.prompt(self.draft, question)
-        writer, propose = self.draft.session(prompt), self.lookup and self.lookup.of(prompt, self.setup.max_tokens)
+        # the budget is in the target's tokens, of which the draft's may be parts
+        writer, propose = self.draft.session(prompt), self.lookup and self.lookup.of(prompt)
         reader = self.target.session(self.setup.prompt(self.target, question))
         unread: list[Segment] = []  # what the target wrote, until the draft needs it
 
