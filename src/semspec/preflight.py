@@ -35,6 +35,7 @@ def check(settings: Settings) -> None:
         _check_nli(settings.cluster.nli_model)
     entailment.check(settings.cluster)
     _check_probes(settings)
+    _check_drafting(settings)
     runner = settings.scale.runner
     if runner != "threads" and importlib.util.find_spec(f"prefect_{runner}") is None:
         raise UserError(f"scale.runner is '{runner}', which is not installed; pip install -e '.[{runner}]'")
@@ -71,6 +72,16 @@ def _check_probes(settings: Settings) -> None:
         raise UserError(f"with cluster.labels: own, {joint[0]} has nothing to learn from; set the rule to ratio or p")
     if "semantic_cross_domain" in {method for method, _ in chosen.values()}:
         cross_probes(settings, Path("."))
+
+
+def _check_drafting(settings: Settings) -> None:
+    """`UserError` where a method's draft should look up and sits on an engine that can't pool what it verifies."""
+    from semspec.decoding import drafting
+
+    for name in (*settings.bench.methods, *settings.bench.variants):
+        method, own = config.variant(settings, name)
+        if method.startswith("semantic"):
+            drafting(own)
 
 
 def _gpus() -> int:

@@ -372,6 +372,7 @@ def test_continuation_by_hand() -> None:
     assert continuation([8, 3], text, 3, 9) == [7, 1, 2, 3]
     assert continuation([8, 3], text, 3, 9, shortest=2) == []
     assert continuation([], text, 3, 2) == []
+    assert continuation(text, text, 3, 0) == continuation(text, text, 3, -4) == []
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,12 @@ def test_a_plan_names_exact_speculation_where_it_is_what_wins():
     instead = f"Exact speculation gives {gain:.2f}x with {guesses} tokens a proposal."
     assert gain > 1 and said[0].endswith(instead) and "nothing by meaning wins" in said[0]
     assert "expect" in said[1] and instead not in said[1]
+    assert command.verdict(found, placed, 10, None, placed, 0.8).endswith(instead), "no bench has kept a step yet"
+    dear = [timed(), timed("draft", curve=Curve((1, 10), (1.6, 1.7)), model="d")]  # where probes look on
+    cheap = replace(dear[1], prices=replace(dear[1].prices, followed=Curve((1, 10), (0.4, 0.5))))
+    placed = placements.placements([dear[0], cheap])
+    said = command.verdict([dear[0], cheap], placed, 10, 0.5, placed, 0.8)
+    assert said.startswith("No drafting by meaning can win here") and "Exact speculation gives" in said
     other = [found[0], timed("draft", curve=Curve((1, 10), (0.4, 0.5)), model="d", vocab="w")]
     apart = placements.placements(other)
     assert "Exact" not in command.verdict(other, apart, 10, 0.0, apart, 0.8)

@@ -137,6 +137,14 @@ def test_a_runner_that_is_not_installed(monkeypatch):
         check(changed("scale.runner=dask"))
 
 
+def test_a_draft_that_cannot_look_up(monkeypatch):
+    """Said before the samples that such a bench needs are drawn, of a variant too."""
+    check(changed("exact.drafting=lookup", "bench.methods=[target, semantic]"))
+    for asks in (["exact.drafting=lookup", "bench.methods=[semantic]"], ["bench.variants=[semantic@drafting=lookup]"]):
+        with pytest.raises(UserError, match=r"exact\.drafting: lookup needs the draft on an engine of this process"):
+            check(changed("engine.draft={kind: sglang}", *asks))
+
+
 def test_a_gpu_that_pytorch_does_not_see(monkeypatch):
     """Said of either model's device before its weights are fetched; an SGLang server has a device of its own."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

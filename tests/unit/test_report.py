@@ -341,7 +341,9 @@ def test_answers_that_no_metric_can_be_made_of_are_told(tmp_path: Path) -> None:
     fake.write_bench(tmp_path, fake.rows(1))
     rows = [{k: v for k, v in r.items() if k != "phases"} for r in fake.rows(1)]
     write_jsonl(tmp_path / "results/bench/results.jsonl", rows)
-    with pytest.raises(UserError, match=r"results\.jsonl holds rows without what every metric needs \('phases'\)"):
+    with pytest.raises(
+        UserError, match=r"results\.jsonl holds rows without what every metric needs \(line 1, phases: field required\)"
+    ):
         build(fake.settings(), tmp_path)
 
 

@@ -90,17 +90,21 @@ def test_salvaging_without_enough_to_compare(verdict: bool, spent: int, text: st
 
 
 def test_variants_are_compared_with_their_equals() -> None:
-    """What decides has to be the same; how a rejected step is written need not."""
+    """What decides has to be the same, and how the draft writes; how a rejected step is written need not."""
     names = [
         "semantic",
         "semantic@gamma=2",
         "semantic_hybrid",
         "semantic_hybrid@gamma=2+ngram=5",
         "semantic_hybrid@bias=1",
+        "semantic_hybrid@drafting=lookup",
+        "semantic@drafting=lookup+gamma=2",
+        "semantic_hybrid@gamma=2+drafting=lookup+proposals=draft",
     ]
     assert salvage.twins(names) == [
         ("semantic", "semantic_hybrid"),
         ("semantic@gamma=2", "semantic_hybrid@gamma=2+ngram=5"),
+        ("semantic@drafting=lookup+gamma=2", "semantic_hybrid@gamma=2+drafting=lookup+proposals=draft"),
     ]
 
 

@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    FiniteFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from semspec.errors import UserError
 
@@ -30,33 +21,67 @@ def _encoded(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_encoded)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Width = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")]  # of a pass, in tokens; a key of JSON is a text
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Priced(BaseModel):
-    """An answer whose passes and seconds are known."""
+class _Strict(BaseModel):
+    """What is read afterwards is the line itself, so nothing that would first have to be converted will do."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Counted(_Strict):
+    """An answer whose steps and tokens are known."""
 
     method: str = Field(min_length=1)
-    latency_s: PositiveFloat = Field(allow_inf_nan=False)
+    output_tokens: Count
+    offered: Count
+    accepted: Count
+    accepted_tokens: Count
+    discarded_tokens: Count
+    verifications: Count
+    exact_offered: Count
+    exact_accepted: Count
+
+
+class Priced(Counted):
+    """An answer whose passes and seconds are known, too."""
+
+    latency_s: Seconds
     phases: dict[str, FiniteFloat]
-    passes: dict[Literal["draft", "target"], dict[PositiveInt, NonNegativeInt]]
+    passes: dict[Literal["draft", "target"], dict[Width, Count]]
 
 
-class _Step(BaseModel):
+class _Step(_Strict):
     author: str
     text: Text
-    n_tokens: int
+    n_tokens: Count
     p: FiniteFloat | None
     q: FiniteFloat | None
     a: FiniteFloat | None
     u: FiniteFloat | None
+    score: FiniteFloat | None
+    accepted: bool | None
+    far: bool | None
+    truncated: bool
+    rejected_text: Text | None
+    seconds: FiniteFloat
 
 
-class Shown(BaseModel):
+class Shown(_Strict):
     """An answer that can be shown, step by step."""
 
+    method: str = Field(min_length=1)
     question: Text
     output: Text
+    answer: Text | None
+    gold: Text
+    correct: bool
+    output_tokens: Count
     latency_s: FiniteFloat
+    phases: dict[str, FiniteFloat]
     trace: list[_Step]
 
 

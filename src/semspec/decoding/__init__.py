@@ -110,10 +110,10 @@ def _judged(
 ) -> Method:
     engines = _need(draft, "draft"), _need(target, "target")
     judge = _judge(kind.name, settings, probes)
-    return kind(Setup.of(settings), *engines, judge, settings.bench.gamma, _lookup(settings))
+    return kind(Setup.of(settings), *engines, judge, settings.bench.gamma, drafting(settings))
 
 
-def _lookup(settings: Settings) -> Lookup | None:
+def drafting(settings: Settings) -> Lookup | None:
     """What the draft looks up as it writes; `UserError` where its states could not be pooled meanwhile."""
     exact = settings.exact
     if exact.drafting == "plain":
@@ -131,7 +131,7 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
         _need(target, "target"),
         judge,
         settings.bench.gamma,
-        _lookup(settings),
+        drafting(settings),
         ngram=exact.ngram,
         length=exact.lookup_tokens,
         drafted=exact.draft_tokens if exact.proposals == "draft" else 0,
@@ -140,7 +140,7 @@ def _semantic_hybrid(settings: Settings, draft: Engine | None, target: Engine | 
 
 def _semantic_random(settings: Settings, draft: Engine | None, target: Engine | None, probes: Probes) -> Method:
     engines = _need(draft, "draft"), _need(target, "target")
-    return SemanticRandom(Setup.of(settings), *engines, Chance(), settings.bench.gamma, _lookup(settings))
+    return SemanticRandom(Setup.of(settings), *engines, Chance(), settings.bench.gamma, drafting(settings))
 
 
 METHODS: Mapping[str, Factory] = registry(

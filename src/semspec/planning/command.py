@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from semspec import engine, files
+from semspec.bench.rows import Counted, check
 from semspec.planning import pictures
 from semspec.planning.cost import QUESTIONS
 from semspec.planning.gain import LENGTHS
@@ -33,7 +34,7 @@ def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | No
     """Measure, compare every placement, print and write the plan."""
     drafts = list(dict.fromkeys(drafts or [settings.models.draft]))
     bench, its_draft = last_bench(root, drafts, settings.models.target)
-    seen = Seen.of(files.read_jsonl(bench / "results.jsonl")) if bench else Seen()
+    seen = Seen.of(_counted(bench / "results.jsonl")) if bench else Seen()
     given, length, kept = kept is not None, seen.step, seen.kept if kept is None else kept
     with Bar(len(candidates(settings, drafts))) as bar:
         timed = time_all(settings, drafts, bar.tick)
@@ -81,10 +82,16 @@ def last_bench(root: Path, drafts: Sequence[str], target: str) -> tuple[Path | N
     """Folder and draft of the newest finished bench in `root` of this target and one of these drafts, if any."""
     found = [root / f"results/{name}/summary.json" for name in BENCHES]
     for path in sorted((p for p in found if p.exists()), key=lambda p: p.stat().st_mtime, reverse=True):
-        made = files.read_json(path).get("provenance", {})
-        if made.get("draft") in drafts and made.get("target") == target:
+        made = files.read_json(path).get("provenance")
+        if isinstance(made, dict) and made.get("draft") in drafts and made.get("target") == target:
             return path.parent, made["draft"]
     return None, ""
+
+
+def _counted(path: Path) -> list[dict[str, Any]]:
+    rows = files.read_jsonl(path)
+    check(rows, Counted, path)
+    return rows
 
 
 class Bar:
@@ -233,18 +240,19 @@ def verdict(
     alone = min((t for t in timed if t.role == "target"), key=lambda t: t.alone)
     best = max(placed, key=lambda p: p.pair().bound(length))
     bound, where = best.pair().bound(length), f"{best.draft.label}, the target on {best.target.engine}"
+    guesses, exactly = _exactly(known, exact)
+    instead = f" Exact speculation gives {exactly:.2f}x with {_tokens(guesses)} a proposal." if exactly > 1.0 else ""
     if bound < WORTH:
-        return f"No drafting can win here: the bound is {bound:.2f}x ({where}). Use {alone.label} alone."
+        said = f"No drafting{' by meaning' if instead else ''} can win here: the bound is {bound:.2f}x ({where})."
+        return f"{said}{instead or f' Use {alone.label} alone.'}"
     needed = best.pair().break_even(length)
     said = f"Drafting gains at most {bound:.2f}x over {alone.label} alone: {where}."
     said += f" It pays from an acceptance of {100 * needed:.0f}% on." if needed is not None else ""
     if kept is None:
-        return said
+        return f"{said}{instead}"
     best = max(known, key=lambda p: _best(p, kept)[2])
     gamma, tokens, gain = _best(best, kept)
     how = f"{best.draft.label}, the target on {best.target.engine}, gamma {gamma}, steps of about {tokens} tokens"
-    guesses, exactly = _exactly(known, exact)
-    instead = f" Exact speculation gives {exactly:.2f}x with {_tokens(guesses)} a proposal." if exactly > 1.0 else ""
     if gain < 1.0:
         if instead:
             return f"{said} At {100 * kept:.0f}% nothing by meaning wins ({gain:.2f}x at best).{instead}"

@@ -42,7 +42,9 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         raise UserError(f"{results} was made before passes were counted; run the bench again")
     check_rows(rows, Priced, results / "results.jsonl")
     settings = config.load(results) if (results / config.PARAMS).exists() else settings
-    made = files.read_json(results / "summary.json").get("provenance", {})
+    made = files.read_json(results / "summary.json").get("provenance") or {}
+    if not isinstance(made, dict) or not isinstance(made.get(PLACE) or {}, dict):
+        raise UserError(f"{results / 'summary.json'} does not say how the bench was made; run the bench again")
     roles = [role for role in ROLES if any(role in r["passes"] for r in rows)]
     _same(made, settings, roles, results)
     problems = sample_text(settings)
@@ -50,7 +52,7 @@ def check(settings: Settings, root: Path, results: Path, as_json: bool) -> int:
         timed = [
             time_one(settings, r, getattr(settings.models, r), settings.engine.of(r), problems, bar.tick) for r in roles
         ]
-    here, *there = (p.partition(", commit")[0] for p in (place(), *made.get(PLACE, {})))
+    here, *there = (p.partition(", commit")[0] for p in (place(), *(made.get(PLACE) or {})))
     if elsewhere := sorted(set(there) - {here}):
         print(
             f"note: {results} was made on another machine ({'; '.join(elsewhere)}) than this ({here})", file=sys.stderr

@@ -23,6 +23,8 @@ _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = r"(?<![\w.,)\]])-?\$?"  # "3-5" is a difference, "is -5" a negative number
 _FRACTIONED = rf"(?:\d{{1,4}} (?=\d{{1,4}}/\d))?(?:{_NUMBER})(?:/\d+)?"  # 3, 1/2, 2 1/2
 _LAST_NUMBER = re.compile(rf"(?:{_SIGNED})?{_FRACTIONED}(?:\\?%)?")
+# what may stand around a number in a box that only lacks its brace: a currency's sign, a unit, the formula's end
+_AROUND = re.compile(r"^\\?[$€£]\s*|\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}?|\s*(?:\$|\\\)|\\\]|\.(?=\W*$))")
 _FIRST_NUMBER = re.compile(rf"[^\d\n]{{0,40}}?(-?[$€£]?\s?{_FRACTIONED}(?:\s?\\?%)?)(?=[\s,;:!)*$]|\.(?!\d)|$)")
 
 
@@ -77,7 +79,9 @@ def _cut(output: str) -> bool:
     """Does the text's end cut off a box that holds more than a number? Its last number would be another answer."""
     _, opened = _scan(output)
     inside = output[opened[-1] :].strip() if opened else ""
-    return bool(inside) and "\n" not in inside and not _LAST_NUMBER.fullmatch(inside)
+    if not inside or "\n" in inside or _STATED.search(inside):
+        return False
+    return not _LAST_NUMBER.fullmatch(_AROUND.sub("", inside))
 
 
 def _last_box(output: str) -> str | None:

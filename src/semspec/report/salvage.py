@@ -96,8 +96,10 @@ def decisions(row: Row) -> list[tuple[str, bool]]:
 
 
 def _deciding(variant: str) -> frozenset[str]:
-    """The parameters of a variant that decide: those of exact verification only matter to how a step is written."""
-    return frozenset(c for c in variant.split("+") if c and c.partition("=")[0] not in Exact.model_fields)
+    """The parameters of a variant that both share: those of exact verification matter to how a rejected step is
+    written, which is what is compared; how the draft writes is not."""
+    salvaging = Exact.model_fields.keys() - {"drafting"}
+    return frozenset(c for c in variant.split("+") if c and c.partition("=")[0] not in salvaging)
 
 
 def twins(names: Sequence[str]) -> list[tuple[str, str]]:
