@@ -112,5 +112,7 @@ def replace(model: nn.Module, kind: Kind) -> nn.Module:
                 setattr(parent, name, layer)
     if not half:
         model.float()
+    for parameter in model.parameters() if half else ():
+        parameter.data = parameter.data.clone()  # else the file stays in memory, for the embedding's sake
     _replace_norms(model, kind.dtype)
     return model
