@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -174,6 +175,8 @@ def test_a_plan_says_plainly_that_nothing_can_win():
     said = verdict(slow, 0.9)
     assert said.startswith("No drafting can win here") and "m on transformers int8 alone" in said
     good = [timed(), timed("draft", curve=Curve((1, 10), (0.1, 0.2)), model="d")]
+    at_most, expected = (re.search(word + r" (\d+\.\d+)x", verdict(good, 1.0)) for word in ("at most", "expect"))
+    assert at_most[1] == expected[1], "with everything kept nothing is above what is said to be the most"
     assert "expect" in verdict(good, 0.8)
     assert "nothing wins" in verdict(good, 0.0)
 
@@ -187,7 +190,7 @@ def test_a_plan_names_exact_speculation_where_it_is_what_wins():
     assert gain > 1 and said[0].endswith(instead) and "nothing by meaning wins" in said[0]
     assert "expect" in said[1] and instead not in said[1]
     assert command.verdict(found, placed, 10, None, placed, 0.8).endswith(instead), "no bench has kept a step yet"
-    dear = [timed(), timed("draft", curve=Curve((1, 10), (1.6, 1.7)), model="d")]  # where probes look on
+    dear = [timed(), timed("draft", curve=Curve((1, 10), (1.9, 2.0)), model="d")]  # where probes look on
     cheap = replace(dear[1], prices=replace(dear[1].prices, followed=Curve((1, 10), (0.4, 0.5))))
     placed = placements.placements([dear[0], cheap])
     said = command.verdict([dear[0], cheap], placed, 10, 0.5, placed, 0.8)

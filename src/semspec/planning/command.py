@@ -27,7 +27,7 @@ from semspec.schema import Settings
 OUT = Path("results/plan")
 BENCHES = ("bench", "run")  # of the pipeline, of `semspec bench`
 STEP = 24.0  # tokens of a step where no bench has counted any
-WORTH = 1.1  # a bound below this is no reason to train a probe
+WORTH = 1.1  # a gain below this with every step kept is no reason to train a probe
 
 
 def plan(settings: Settings, root: Path, drafts: Sequence[str], kept: float | None, as_json: bool) -> int:
@@ -238,15 +238,16 @@ def verdict(
 ) -> str:
     """One plain sentence or two. known: the placements that have this acceptance, and of a token `exact`."""
     alone = min((t for t in timed if t.role == "target"), key=lambda t: t.alone)
-    best = max(placed, key=lambda p: p.pair().bound(length))
-    bound, where = best.pair().bound(length), f"{best.draft.label}, the target on {best.target.engine}"
+    best = max(placed, key=lambda p: _best(p, 1.0)[2])
+    gamma, tokens, most = _best(best, 1.0)
+    where = f"{best.draft.label}, the target on {best.target.engine}, gamma {gamma}, steps of about {tokens} tokens"
     guesses, exactly = _exactly(known, exact)
     instead = f" Exact speculation gives {exactly:.2f}x with {_tokens(guesses)} a proposal." if exactly > 1.0 else ""
-    if bound < WORTH:
-        said = f"No drafting{' by meaning' if instead else ''} can win here: the bound is {bound:.2f}x ({where})."
+    if most < WORTH:
+        said = f"No drafting{' by meaning' if instead else ''} can win here: it gains {most:.2f}x at most ({where})."
         return f"{said}{instead or f' Use {alone.label} alone.'}"
     needed = best.pair().break_even(length)
-    said = f"Drafting gains at most {bound:.2f}x over {alone.label} alone: {where}."
+    said = f"Drafting gains at most {most:.2f}x over {alone.label} alone, every step kept: {where}."
     said += f" It pays from an acceptance of {100 * needed:.0f}% on." if needed is not None else ""
     if kept is None:
         return f"{said}{instead}"
