@@ -67,6 +67,7 @@ class _Step(_Strict):
     far: bool | None
     truncated: bool
     rejected_text: Text | None
+    rejected_tokens: Count
     seconds: FiniteFloat
 
 
@@ -74,6 +75,7 @@ class Shown(_Strict):
     """An answer that can be shown, step by step."""
 
     method: str = Field(min_length=1)
+    repeat: Count
     question: Text
     output: Text
     answer: Text | None
@@ -82,6 +84,7 @@ class Shown(_Strict):
     output_tokens: Count
     latency_s: FiniteFloat
     phases: dict[str, FiniteFloat]
+    finish_reason: str
     trace: list[_Step]
 
 

@@ -178,7 +178,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
-            _place(entry), entry["key"], entry["asked"]
+            _place(entry), entry["key"], entry["asked"], frozenset(entry["beside"])
             found.append(entry)
     return found
 
@@ -187,7 +187,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, int]:
     return entry["row"]["method"], entry["row"]["repeat"]
 
 
-def _recover(out: Path, mine: Path, key: str, methods: Collection[str]) -> Together:
+def _recover(out: Path, mine: Path, key: str) -> Together:
     """Rows of killed runs, of parts, and those put aside. The file `mine` loses a torn line and nothing else."""
     begun: Together = {}
     for path in sorted(out.glob(PARTIALS)):
@@ -196,7 +196,7 @@ def _recover(out: Path, mine: Path, key: str, methods: Collection[str]) -> Toget
             write_jsonl(path, entries)
         for e in entries:
             if e["key"] == key:
-                begun.setdefault((e["asked"], frozenset(e.get("beside", methods))), {})[_place(e)] = e["row"]
+                begun.setdefault((e["asked"], frozenset(e["beside"])), {})[_place(e)] = e["row"]
     return begun
 
 
@@ -306,7 +306,7 @@ def run(
     if part != WHOLE:
         partial = partial.with_suffix(f".{part[0]}-{part[1]}.jsonl")
     asked = [_sha256(str(p.id), p.question, str(p.answer)) for p in problems]
-    begun, finished = _recover(out, partial, key, methods), _finished(out, key)
+    begun, finished = _recover(out, partial, key), _finished(out, key)
     each = {(name, repeat) for name in methods for repeat in range(settings.bench.repeats)}
     whole = {group: its for group, its in finished.items() if each <= its.keys()}
     again = not {question for question, _ in whole} < set(asked)  # no more than it answered: measured again

@@ -1,8 +1,8 @@
 """The decoder layers of Llama and Qwen2 in fewer steps of Python.
 
-For a single token of a model of a billion weights, half of what a layer takes beside its products is Python: calls of
-modules within modules, looked-up attributes, positions turned for queries and keys apart. `LeanLayer` does the same
-operations on the same numbers, so its results are equal to the last bit; queries and keys are turned together, and what
+Much of what a single token takes beside its products is Python: calls of modules within modules, looked-up attributes,
+positions turned for queries and keys apart (docs/log.md has figures). `LeanLayer` does the same operations on the same
+numbers, so its results are equal to the last bit; queries and keys are turned together, and what
 replace.py has put together is not taken apart. Knows those two layers and nothing else; any other stays as it is.
 """
 
